@@ -1,0 +1,61 @@
+# Every target works from a fresh clone with Python 3.11, pip, make and git; `make` alone lists them.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test real bench-small lint format types imports check lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with the locked packages and pushlink itself
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP) ## push a small CRM to a small remote on this machine and show what happened
+	$(BIN)/python examples/demo/run.py
+
+test: $(STAMP) ## run every test, PostgreSQL included, and write build/rules.json
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+real: $(STAMP) ## push real data to a real server that nobody here wrote, and compare
+	$(BIN)/python examples/real/run.py
+
+bench-small: $(STAMP) ## measure pushes per second beside a job queue that does the same requests
+	$(BIN)/python benchmarks/small.py
+
+lint: $(STAMP) ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP) ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP) ## mypy, strict, over src
+	$(BIN)/python -m mypy
+
+imports: $(STAMP) ## import-linter: imports go one way
+	$(BIN)/lint-imports --no-cache
+
+check: lint types imports ## all that the machine argues about
+
+lock: ## write requirements.lock anew from pyproject.toml
+	rm -rf build/lock
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet -e '.[postgres,speed,dev,real,bench]' hatchling editables
+	{ sed -n '/^#/p' requirements.lock; build/lock/bin/python -m pip freeze --exclude-editable; } > build/requirements.lock
+	mv build/requirements.lock requirements.lock
+	rm -rf build/lock
+
+clean: ## remove what builds and runs left, the virtual environment included
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
