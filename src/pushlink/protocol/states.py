@@ -274,9 +274,8 @@ def statuses(operation: Operation) -> frozenset[AttemptStatus]:
 
 def sources(event: CreateEvent | UpdateEvent | LinkEvent) -> frozenset[AttemptStatus | LinkStatus]:
     """The statuses from which `event` may happen; what a compare-and-set puts into its WHERE."""
-    table: Mapping[tuple[AttemptStatus | LinkStatus | None, StrEnum], object]
-    table = {**CREATE} if isinstance(event, CreateEvent) else {**UPDATE} if isinstance(event, UpdateEvent) else {**LINK}
-    return frozenset(source for source, name in table if name is event and source is not None)
+    keys: list[tuple[AttemptStatus | LinkStatus | None, StrEnum]] = [*CREATE, *UPDATE, *LINK]
+    return frozenset(source for source, name in keys if name is event and source is not None)
 
 
 def follow_create(status: AttemptStatus | None, event: CreateEvent) -> AttemptStatus:

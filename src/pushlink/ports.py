@@ -1,0 +1,200 @@
+"""The ports: what pushlink needs from the outside, as small protocols with plain values.
+
+Record stores and authorities are called inside the host's transaction (or the worker's own) and therefore take its
+`Connection`; they are set-oriented, answer in the order they were asked, and never commit. A transport is called with
+no transaction open anywhere. Adapters translate third-party exceptions at this border.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+from pushlink.protocol.contracts import ProfileContract
+from pushlink.protocol.snapshots import SourceValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRef:
+    """One local record: the source object's API name and the canonical text of its id (D-42)."""
+
+    source_object: str
+    record_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorWrite:
+    """One compatibility mirror to write, and the values that may stand there now."""
+
+    ref: RecordRef
+    values: Mapping[str, str | None]  # field -> new text
+    expected: Mapping[str, str | None]  # field -> text that may be overwritten; the new text is always accepted
+
+
+class MirrorResult(StrEnum):
+    """What happened to one mirror write."""
+
+    WRITTEN = "written"  # also when the fields held the new values already
+    FOREIGN_VALUE = "foreign_value"  # another value stands there; nothing was changed
+    SOURCE_GONE = "source_gone"
+    LOCKED = "locked"  # the host holds the row; try again later
+    FAILED = "failed"
+
+
+class RecordStore(Protocol):
+    """Local records over the host's tables."""
+
+    def canonical_id(self, source_object: str, record_id: object) -> str:
+        """The one text of a record id of the object's declared key type; raises `CallerError` for another type."""
+
+    def fields(self, source_object: str) -> frozenset[str]:
+        """The declared field names of an object; raises `CallerError` for an unknown object."""
+
+    def read_records(
+        self, conn: Connection, refs: Sequence[RecordRef], fields: Sequence[Sequence[str]]
+    ) -> list[Mapping[str, SourceValue] | None]:
+        """For each record its values of the asked fields (exact, times in UTC), or `None` when the row is gone."""
+
+    def records_exist(self, conn: Connection, refs: Sequence[RecordRef]) -> list[bool]:
+        """Whether each record's row is there."""
+
+    def write_mirrors(self, conn: Connection, writes: Sequence[MirrorWrite]) -> list[MirrorResult]:
+        """Write compare-and-set mirrors in record order, skipping rows that somebody else has locked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorityRequest:
+    """May this user read these fields of this record?"""
+
+    user_id: str
+    ref: RecordRef
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorityDecision:
+    """The answer. `denied_fields` names fields only; no value of a denied field or row is ever in a decision."""
+
+    user_active: bool
+    row_readable: bool
+    allowed_fields: tuple[str, ...]
+    denied_fields: tuple[str, ...]
+    policy_digest: str
+
+
+class Authority(Protocol):
+    """Who may read what. The runtime never widens an answer."""
+
+    def decide_reads(self, conn: Connection, requests: Sequence[AuthorityRequest]) -> list[AuthorityDecision | None]:
+        """One decision for each request; `None` when no snapshot of this user can be produced (GT-03)."""
+
+    def users_active(self, conn: Connection, user_ids: Sequence[str]) -> list[bool]:
+        """Whether each originating user is still active (D-38: this only ever narrows)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A resolved credential. Its `repr` shows nothing; it lives in a provider and in a transport only."""
+
+    value: str = field(repr=False)
+    generation: str
+
+
+class Credentials(Protocol):
+    """References to secrets. A generation means the grant, never an hourly token."""
+
+    def generation(self, reference: str, *, tenant: str) -> str:
+        """The current generation of a credential, without its value; raises `ConfigurationError` if there is none."""
+
+    def resolve(self, reference: str, *, tenant: str) -> Secret:
+        """The secret itself; called by a transport at send time only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireRequest:
+    """One request to put on the wire, once."""
+
+    profile: ProfileContract
+    tenant: str
+    method: str
+    path: str  # relative to profile.base_url, already percent-encoded
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    fresh_connection: bool  # a create without a replay contract never uses a pooled connection
+
+
+class WireError(StrEnum):
+    """How a call failed when there is no complete response."""
+
+    BEFORE_CONNECT = "before_connect"  # refused locally: cancelled, pool, unsafe target, missing credential
+    RESOLVE = "resolve"
+    CONNECT = "connect"
+    TLS = "tls"
+    WRITE = "write"
+    READ = "read"
+    DEADLINE = "deadline"
+    CANCELLED = "cancelled"
+    MALFORMED = "malformed"  # not HTTP, bad framing, headers over a bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireTrace:
+    """What the transport can prove. `request_started` False means: no byte of the HTTP request left this process."""
+
+    connected: bool = False
+    request_started: bool = False
+    request_sent: bool = False
+    response_started: bool = False
+    response_complete: bool = False
+    reused_connection: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireReply:
+    """What came back from one send: a response, or an error, always with the trace.
+
+    `body` holds at most `reply_bytes_max` bytes; `body_size` and `body_digest` are of everything that was read, and
+    `body_complete` says whether that is the whole message by its own framing.
+    """
+
+    trace: WireTrace
+    error: WireError | None = None
+    error_text: str = ""  # class and short cause; never a header, body or secret
+    status: int | None = None
+    headers: tuple[tuple[str, str], ...] = ()  # allow-listed, lower-case names
+    body: bytes = b""
+    body_complete: bool = False
+    body_size: int = 0
+    body_digest: str = ""
+
+
+class Transport(Protocol):
+    """Puts one request on the wire at most once, and tells the truth about it. It never raises for a remote's doing."""
+
+    async def send(self, request: WireRequest) -> WireReply:
+        """Send, wait at most `profile.timeouts.total_ms`, close the socket, and say what is known."""
+
+    async def close(self) -> None:
+        """Release every socket."""
+
+
+class Clock(Protocol):
+    """The database's clock at the store's edge; tests put their own in its place."""
+
+    def now(self, conn: Connection) -> dt.datetime:
+        """The current time of the database in UTC, read inside the transaction (not its start)."""
+
+
+class Ids(Protocol):
+    """Fresh identities: attempt ids, claim tokens, incarnations. Random, never derived from a name."""
+
+    def fresh(self) -> str:
+        """A new identity of 32 hexadecimal digits; later ones sort after earlier ones."""
+
+    def token(self) -> str:
+        """A new unguessable token of 32 hexadecimal digits."""
