@@ -1,0 +1,210 @@
+"""Fixtures that hand out databases: SQLite in a file and a real PostgreSQL, migrated or empty, fresh for every test.
+
+    engine               an engine on a migrated database, once for each dialect
+    database_url         its address (the same database as `engine` in the same test)
+    sqlite_url, pg_url   a migrated database of one dialect
+    empty_database_url, empty_sqlite_url, empty_pg_url    the same without migrations
+    open_engine          a function from an address to an engine, disposed of when the test ends
+    postgres             the shared server: url(database), dsn(database)
+
+A migrated database is a copy of a template that was migrated once: a file copy, or CREATE DATABASE ... TEMPLATE.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from plugins import postgres as postgres_plugin
+
+if TYPE_CHECKING:
+    import psycopg
+    from sqlalchemy import Engine
+
+DIALECTS = ("sqlite", "postgresql")
+TEMPLATE = "pushlink_template"
+SHARED = pytest.StashKey[postgres_plugin.SharedServer]()
+OpenEngine: TypeAlias = "Callable[[str], Engine]"
+NewDatabase: TypeAlias = Callable[[str], str]
+
+
+# --------------------------------------------------------------------------------------- the run
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The first process of the run owns the server's directory; xdist's workers are told where it is."""
+    told = getattr(config, "workerinput", {}).get("pushlink_postgres_home")
+    home = Path(told) if told else postgres_plugin.new_home()
+    config.stash[SHARED] = postgres_plugin.SharedServer(home)
+    if not told:
+        config.stash[SHARED].hold()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["pushlink_postgres_home"] = str(node.config.stash[SHARED].home)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and SHARED in config.stash:
+        config.stash[SHARED].release()
+
+
+def migrate(engine: Engine) -> None:
+    """Bring an empty database to the newest revision."""
+    from pushlink.store.schema import upgrade
+
+    upgrade(engine)
+
+
+def connect(url: str) -> Engine:
+    """An engine as pushlink makes it."""
+    from pushlink.store.dialect import create_engine
+
+    return create_engine(url)
+
+
+# --------------------------------------------------------------------------------------- PostgreSQL
+
+
+@pytest.fixture(scope="session")
+def postgres(pytestconfig: pytest.Config) -> postgres_plugin.Server:
+    """The server of the whole run."""
+    return pytestconfig.stash[SHARED].ensure_started()
+
+
+@pytest.fixture(scope="session")
+def postgres_admin(postgres: postgres_plugin.Server) -> Iterator[psycopg.Connection[Any]]:
+    """One connection of this process that makes and drops databases."""
+    import psycopg
+
+    with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: postgres_plugin.Server, postgres_admin: psycopg.Connection[Any]) -> str:
+    """The name of the migrated database that others are copied from; whoever comes first makes it."""
+    with postgres_plugin.locked(postgres.home / "template.lock"):
+        ready = postgres.home / "template.ready"
+        if not ready.exists():
+            postgres_admin.execute(f"DROP DATABASE IF EXISTS {TEMPLATE} WITH (FORCE)")
+            postgres_admin.execute(f"CREATE DATABASE {TEMPLATE}")
+            engine = connect(postgres.url(TEMPLATE))
+            try:
+                migrate(engine)
+            finally:
+                engine.dispose()
+            ready.touch()
+    return TEMPLATE
+
+
+@pytest.fixture(scope="session")
+def _database_names(worker_id: str) -> Iterator[str]:
+    return (f"test_{worker_id}_{number}" for number in itertools.count(1))
+
+
+@pytest.fixture
+def new_postgres_database(
+    postgres: postgres_plugin.Server, postgres_admin: psycopg.Connection[Any], _database_names: Iterator[str]
+) -> Iterator[NewDatabase]:
+    """A function from a template's name to the address of a fresh copy, dropped when the test ends."""
+    made: list[str] = []
+
+    def create(template: str) -> str:
+        name = next(_database_names)
+        postgres_admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        made.append(name)
+        return postgres.url(name)
+
+    yield create
+    for name in made:
+        postgres_admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def pg_url(new_postgres_database: NewDatabase, postgres_template: str) -> str:
+    """A migrated PostgreSQL database of this test's own."""
+    return new_postgres_database(postgres_template)
+
+
+@pytest.fixture
+def empty_pg_url(new_postgres_database: NewDatabase) -> str:
+    """A PostgreSQL database with nothing in it."""
+    return new_postgres_database("template0")
+
+
+# --------------------------------------------------------------------------------------- SQLite
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The migrated file that others are copied from."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.sqlite"
+    engine = connect(f"sqlite:///{path}")
+    try:
+        migrate(engine)
+    finally:
+        # The last connection to close moves the write-ahead log into the file, so that the file alone is the database.
+        engine.dispose()
+    return path
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """A migrated SQLite database of this test's own."""
+    path = tmp_path / "pushlink.sqlite"
+    shutil.copyfile(sqlite_template, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def empty_sqlite_url(tmp_path: Path) -> str:
+    """An address at which there is no SQLite file yet."""
+    return f"sqlite:///{tmp_path / 'empty.sqlite'}"
+
+
+# --------------------------------------------------------------------------------------- both
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> str:
+    """The dialect of this run of the test."""
+    return str(request.param)
+
+
+@pytest.fixture
+def database_url(dialect: str, request: pytest.FixtureRequest) -> str:
+    """A migrated database of this test's own, once for each dialect."""
+    return str(request.getfixturevalue("sqlite_url" if dialect == "sqlite" else "pg_url"))
+
+
+@pytest.fixture
+def empty_database_url(dialect: str, request: pytest.FixtureRequest) -> str:
+    """A database without tables, once for each dialect."""
+    return str(request.getfixturevalue("empty_sqlite_url" if dialect == "sqlite" else "empty_pg_url"))
+
+
+@pytest.fixture
+def open_engine() -> Iterator[OpenEngine]:
+    """A function that opens engines; the test's end disposes of them."""
+    opened: list[Engine] = []
+
+    def open_(url: str) -> Engine:
+        opened.append(connect(url))
+        return opened[-1]
+
+    yield open_
+    for engine in reversed(opened):
+        engine.dispose()
+
+
+@pytest.fixture
+def engine(database_url: str, open_engine: OpenEngine) -> Engine:
+    """An engine on a migrated database of this test's own, once for each dialect."""
+    return open_engine(database_url)
