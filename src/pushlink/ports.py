@@ -11,12 +11,32 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from sqlalchemy import Connection
 
 from pushlink.protocol.contracts import ProfileContract
+from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
 from pushlink.protocol.snapshots import SourceValue
+
+__all__ = [
+    "Authority",
+    "AuthorityDecision",
+    "AuthorityRequest",
+    "Clock",
+    "Credentials",
+    "Ids",
+    "MirrorResult",
+    "MirrorWrite",
+    "RecordRef",
+    "RecordStore",
+    "Secret",
+    "Transport",
+    "WireError",
+    "WireReply",
+    "WireRequest",
+    "WireTrace",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,49 +148,8 @@ class WireRequest:
     fresh_connection: bool  # a create without a replay contract never uses a pooled connection
 
 
-class WireError(StrEnum):
-    """How a call failed when there is no complete response."""
-
-    BEFORE_CONNECT = "before_connect"  # refused locally: cancelled, pool, unsafe target, missing credential
-    RESOLVE = "resolve"
-    CONNECT = "connect"
-    TLS = "tls"
-    WRITE = "write"
-    READ = "read"
-    DEADLINE = "deadline"
-    CANCELLED = "cancelled"
-    MALFORMED = "malformed"  # not HTTP, bad framing, headers over a bound
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WireTrace:
-    """What the transport can prove. `request_started` False means: no byte of the HTTP request left this process."""
-
-    connected: bool = False
-    request_started: bool = False
-    request_sent: bool = False
-    response_started: bool = False
-    response_complete: bool = False
-    reused_connection: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WireReply:
-    """What came back from one send: a response, or an error, always with the trace.
-
-    `body` holds at most `reply_bytes_max` bytes; `body_size` and `body_digest` are of everything that was read, and
-    `body_complete` says whether that is the whole message by its own framing.
-    """
-
-    trace: WireTrace
-    error: WireError | None = None
-    error_text: str = ""  # class and short cause; never a header, body or secret
-    status: int | None = None
-    headers: tuple[tuple[str, str], ...] = ()  # allow-listed, lower-case names
-    body: bytes = b""
-    body_complete: bool = False
-    body_size: int = 0
-    body_digest: str = ""
+#: What comes back from one send; the store keeps it as it is, and `protocol.outcome` interprets it.
+WireReply: TypeAlias = StoredReply
 
 
 class Transport(Protocol):

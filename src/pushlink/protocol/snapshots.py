@@ -29,9 +29,7 @@ Digest = NewType("Digest", str)
 InstallId = NewType("InstallId", str)
 
 #: A source value as the record store reads it. `None` means "the field is empty"; a field that was not read is absent.
-SourceValue: TypeAlias = (
-    None | bool | int | str | Decimal | dt.datetime | dt.date | dt.time | tuple[str, ...]
-)
+SourceValue: TypeAlias = bool | int | str | Decimal | dt.datetime | dt.date | dt.time | tuple[str, ...] | None
 
 FORMAT_VERSION: Final = 1
 

@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 
 from pushlink.errors import ProtocolViolation
 
-
 S = TypeVar("S", bound=StrEnum)
 
 
