@@ -13,6 +13,7 @@ A migrated database is a copy of a template that was migrated once: a file copy,
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,8 +106,9 @@ def postgres_template(postgres: postgres_plugin.Server, postgres_admin: psycopg.
 
 
 @pytest.fixture(scope="session")
-def _database_names(worker_id: str) -> Iterator[str]:
-    return (f"test_{worker_id}_{number}" for number in itertools.count(1))
+def _database_names() -> Iterator[str]:
+    process = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    return (f"test_{process}_{number}" for number in itertools.count(1))
 
 
 @pytest.fixture

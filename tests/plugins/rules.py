@@ -1,7 +1,7 @@
 """Writes build/rules.json: which rule of the contract did which test prove, and did it pass?
 
-A test names its rules with `@pytest.mark.rule("AT-02", "D-13")`. Their ids travel in the report's user properties, so that
-the process that gathers the reports (the only one, or xdist's controller) can write one row for each id and test.
+A test names its rules with `@pytest.mark.rule("AT-02", "D-13")`. Their ids travel in the report's user properties, so
+that the process that gathers the reports (the only one, or xdist's controller) can write one row for each id and test.
 """
 
 from __future__ import annotations
