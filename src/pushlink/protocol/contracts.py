@@ -19,13 +19,23 @@ Pointer: TypeAlias = Annotated[str, Field(pattern=r"^(/([^~/]|~[01])*)*$")]
 #: A JSON scalar of a criterion or a constant. Numbers with a fraction are written as text: equality is exact.
 Scalar: TypeAlias = str | int | bool | None
 
-_DURATION = re.compile(r"(?P<count>[0-9]{1,9})(?P<unit>ms|s|m|h|d)")
+#: Wide enough that a duration frozen in milliseconds is read back.
+DURATION_PATTERN = r"^[0-9]{1,12}(ms|s|m|h|d)$"
+
+#: A year is longer than anything a pack waits for.
+DURATION_MS_MAX = 366 * 86_400_000
+
+_DURATION = re.compile(r"(?P<count>[0-9]{1,12})(?P<unit>ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def _duration_ms(value: object) -> object:
     if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
-        return int(match["count"]) * _UNIT_MS[match["unit"]]
+        duration_ms = int(match["count"]) * _UNIT_MS[match["unit"]]
+        if duration_ms <= DURATION_MS_MAX:
+            return duration_ms
+        msg = "write a duration of at most 366 days"
+        raise ValueError(msg)
     msg = "write a duration as a whole number and a unit, such as 500ms, 5s, 10m, 2h or 1d"
     raise ValueError(msg)
 
@@ -33,7 +43,7 @@ def _duration_ms(value: object) -> object:
 #: A duration in milliseconds; written as `500ms`, `5s`, `10m`, `2h` or `1d`.
 DurationMs: TypeAlias = Annotated[
     int,
-    BeforeValidator(_duration_ms, json_schema_input_type=str),
+    BeforeValidator(_duration_ms, json_schema_input_type=Annotated[str, Field(pattern=DURATION_PATTERN)]),
     PlainSerializer(lambda ms: f"{ms}ms", return_type=str),
 ]
 
