@@ -146,6 +146,7 @@ class WireRequest:
     headers: tuple[tuple[str, str], ...]
     body: bytes
     fresh_connection: bool  # a create without a replay contract never uses a pooled connection
+    keep_headers: tuple[str, ...] = ()  # reply headers to keep beside the usual ones: what extractors and rules name
 
 
 #: What comes back from one send; the store keeps it as it is, and `protocol.outcome` interprets it.
