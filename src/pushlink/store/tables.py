@@ -3,7 +3,7 @@
 Uniqueness hangs on nullable keys (`slot_key`, `locator_key`, `create_key`, `update_key`), not on partial indexes, so
 that any SQL engine can hold it; partial indexes serve the claim only. Every name has the prefix `pushlink_`, so the
 tables can live beside the host's own. Constraint names are sentences. What is append-only is listed in `APPEND_ONLY`;
-`dialect.py` builds the triggers that make the database itself refuse an update or a delete of it.
+`dialect/` builds the triggers that make the database itself refuse an update or a delete of it.
 
 Frozen documents that many rows share (profiles, actions) are kept once, by digest, in `frozen_document`; a row that
 names a digest stores that snapshot.
@@ -11,10 +11,9 @@ names a digest stores that snapshot.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -28,58 +27,8 @@ from pushlink.protocol.states import (
     Operation,
     statuses,
 )
-
-PREFIX: Final = "pushlink_"
-
-
-class UtcTime(sa.types.TypeDecorator[dt.datetime]):
-    """An instant in UTC with microseconds. Bound values must carry a zone; results always do."""
-
-    impl = sa.DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: dt.datetime | None, dialect: sa.Dialect) -> dt.datetime | None:
-        """To UTC; a naive value is a defect of the caller."""
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            msg = "a naive datetime never reaches the database"
-            raise ValueError(msg)
-        return value.astimezone(dt.UTC)
-
-    def process_result_value(self, value: dt.datetime | None, dialect: sa.Dialect) -> dt.datetime | None:
-        """From UTC; engines without zones hand back the naive UTC that was written."""
-        if value is None or value.tzinfo is not None:
-            return value
-        return value.replace(tzinfo=dt.UTC)
-
-
-METADATA: Final = sa.MetaData()
-
-
-def _table(name: str, *items: Any) -> sa.Table:
-    return sa.Table(PREFIX + name, METADATA, *items)
-
-
-def _text(name: str, *, null: bool = False, key: bool = False, default: str | None = None) -> sa.Column[str]:
-    return sa.Column(name, sa.Text, primary_key=key, nullable=null, server_default=default)
-
-
-def _count(name: str, *, default: int = 0) -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger, nullable=False, server_default=sa.text(str(default)))
-
-
-def _flag(name: str, *, default: bool = False) -> sa.Column[bool]:
-    return sa.Column(name, sa.Boolean, nullable=False, server_default=sa.true() if default else sa.false())
-
-
-def _time(name: str, *, null: bool = False) -> sa.Column[dt.datetime]:
-    return sa.Column(name, UtcTime, nullable=null)
-
-
-def _serial() -> sa.Column[int]:
-    wide = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts only INTEGER keys up by itself
-    return sa.Column("id", wide, primary_key=True, autoincrement=True)
+from pushlink.store.columns import METADATA, PREFIX, count, flag, table, text, time
+from pushlink.store.dialect import partial_index, serial_column
 
 
 def _words(values: Iterable[StrEnum]) -> str:
@@ -98,41 +47,41 @@ def _known_hold() -> str:
 
 _A = AttemptStatus
 
-remote_link: Final = _table(
+remote_link: Final = table(
     "remote_link",
-    _text("id", key=True),
-    _text("link_key"),
-    _text("tenant"),
-    _text("connector_owner_key"),
-    _text("action_slot_id"),
-    _text("destination_slot_id"),
-    _text("source_object"),
-    _text("source_record_id"),
-    _text("slot_key", null=True),
-    _text("locator_key", null=True),
-    _text("status"),
-    _text("names"),  # display names for people and for drift evidence, a JSON object; never a key
-    _text("created_install_id"),
-    _text("validated_install_id"),
-    _text("created_profile_digest"),
-    _text("created_action_digest"),
-    _text("profile_digest"),  # as last validated
-    _text("action_digest"),  # as last validated
-    _text("mapping_fingerprint"),
-    _text("body_fingerprint"),
-    _text("destination_scope"),
-    _text("remote_id"),
-    _text("remote_id_canonical"),
-    _text("remote_version", null=True),
-    _text("mirror_remote_id_field", null=True),
-    _text("mirror_provenance_field", null=True),
-    _text("mirror_status", default=MirrorStatus.NONE),
-    _text("reason_code", null=True),
-    _text("evidence", null=True),
-    _text("last_mapping_revalidation_operation_id", null=True),
-    _time("finalized_at"),
-    _time("updated_at"),
-    _count("row_version", default=1),
+    text("id", key=True),
+    text("link_key"),
+    text("tenant"),
+    text("connector_owner_key"),
+    text("action_slot_id"),
+    text("destination_slot_id"),
+    text("source_object"),
+    text("source_record_id"),
+    text("slot_key", null=True),
+    text("locator_key", null=True),
+    text("status"),
+    text("names"),  # display names for people and for drift evidence, a JSON object; never a key
+    text("created_install_id"),
+    text("validated_install_id"),
+    text("created_profile_digest"),
+    text("created_action_digest"),
+    text("profile_digest"),  # as last validated
+    text("action_digest"),  # as last validated
+    text("mapping_fingerprint"),
+    text("body_fingerprint"),
+    text("destination_scope"),
+    text("remote_id"),
+    text("remote_id_canonical"),
+    text("remote_version", null=True),
+    text("mirror_remote_id_field", null=True),
+    text("mirror_provenance_field", null=True),
+    text("mirror_status", default=MirrorStatus.NONE),
+    text("reason_code", null=True),
+    text("evidence", null=True),
+    text("last_mapping_revalidation_operation_id", null=True),
+    time("finalized_at"),
+    time("updated_at"),
+    count("row_version", default=1),
     sa.UniqueConstraint("slot_key", name="one_link_for_a_link_key"),
     sa.UniqueConstraint("locator_key", name="one_live_link_for_a_remote_record"),
     sa.CheckConstraint(_one_of("status", LinkStatus), name="a_link_has_a_known_status"),
@@ -149,70 +98,70 @@ remote_link: Final = _table(
     sa.Index("pushlink_link_by_slots", "connector_owner_key", "action_slot_id", "destination_slot_id"),
 )
 
-push_slot: Final = _table(
+push_slot: Final = table(
     "push_slot",
-    _text("link_key", key=True),
-    _text("tenant"),
-    _text("connector_owner_key"),
-    _text("action_slot_id"),
-    _text("destination_slot_id"),
-    _text("source_object"),
-    _text("source_record_id"),
-    _count("create_ordinal"),
-    _count("wanted_version"),
-    _text("wanted_values", null=True),  # frozen `values` document
-    _text("wanted_values_digest", null=True),
-    _text("wanted_authority", null=True),  # frozen `authority` document of the author of that version
-    _text("wanted_mapping_fingerprint", null=True),
-    _text("wanted_state", null=True),  # `stale_mapping`, `refused_version` or null
-    _time("wanted_at", null=True),
-    _count("acknowledged_version"),
-    _text("applied_values_digest", null=True),
-    _count("refused_version"),
-    _text("refused_evidence", null=True),
-    _time("source_deleted_at", null=True),
-    _time("created_at"),
-    _count("row_version", default=1),
+    text("link_key", key=True),
+    text("tenant"),
+    text("connector_owner_key"),
+    text("action_slot_id"),
+    text("destination_slot_id"),
+    text("source_object"),
+    text("source_record_id"),
+    count("create_ordinal"),
+    count("wanted_version"),
+    text("wanted_values", null=True),  # frozen `values` document
+    text("wanted_values_digest", null=True),
+    text("wanted_authority", null=True),  # frozen `authority` document of the author of that version
+    text("wanted_mapping_fingerprint", null=True),
+    text("wanted_state", null=True),  # `stale_mapping`, `refused_version` or null
+    time("wanted_at", null=True),
+    count("acknowledged_version"),
+    text("applied_values_digest", null=True),
+    count("refused_version"),
+    text("refused_evidence", null=True),
+    time("source_deleted_at", null=True),
+    time("created_at"),
+    count("row_version", default=1),
     sa.CheckConstraint("acknowledged_version <= wanted_version", name="nothing_is_acknowledged_before_it_is_wanted"),
     sa.CheckConstraint("refused_version <= wanted_version", name="nothing_is_refused_before_it_is_wanted"),
     sa.Index("pushlink_slot_by_record", "tenant", "source_object", "source_record_id"),
     sa.Index("pushlink_slot_by_slots", "connector_owner_key", "action_slot_id", "destination_slot_id"),
 )
 
-push_attempt: Final = _table(
+push_attempt: Final = table(
     "push_attempt",
-    _text("id", key=True),
-    _text("link_key"),
-    _text("tenant"),
-    _text("destination_slot_id"),
-    _text("operation"),
-    _text("dispatch_lane", default="configured"),
-    _text("status"),
-    _text("hold_code", null=True),
-    _text("reason_code", null=True),
-    _text("detail", null=True),  # evidence of the hold or reason, a JSON object
-    _text("create_key", null=True),
-    _text("update_key", null=True),
-    _count("ordinal"),  # of a create; 0 for an update
-    _count("version"),  # the wanted version that this attempt carries
-    _count("freeze_count"),  # request rows written so far
-    _text("claim_token", null=True),
-    _text("claimed_by", null=True),
-    _text("claim_timeline", null=True),
-    _time("lease_until", null=True),
-    _count("claim_count"),  # claims without a recorded outcome since; give-backs and throttles do not count
-    _time("remote_io_started_at", null=True),  # the checkpoint
-    _time("first_io_at", null=True),
-    _time("last_checkpoint_at", null=True),
-    _flag("in_doubt"),
-    _count("send_count"),
-    _count("retry_count"),
-    _time("not_before"),
-    _time("expires_at", null=True),
-    _text("remote_id", null=True),
-    _time("created_at"),
-    _time("updated_at"),
-    _count("row_version", default=1),
+    text("id", key=True),
+    text("link_key"),
+    text("tenant"),
+    text("destination_slot_id"),
+    text("operation"),
+    text("dispatch_lane", default="configured"),
+    text("status"),
+    text("hold_code", null=True),
+    text("reason_code", null=True),
+    text("detail", null=True),  # evidence of the hold or reason, a JSON object
+    text("create_key", null=True),
+    text("update_key", null=True),
+    count("ordinal"),  # of a create; 0 for an update
+    count("version"),  # the wanted version that this attempt carries
+    count("freeze_count"),  # request rows written so far
+    text("claim_token", null=True),
+    text("claimed_by", null=True),
+    text("claim_timeline", null=True),
+    time("lease_until", null=True),
+    count("claim_count"),  # claims without a recorded outcome since; give-backs and throttles do not count
+    time("remote_io_started_at", null=True),  # the checkpoint
+    time("first_io_at", null=True),
+    time("last_checkpoint_at", null=True),
+    flag("in_doubt"),
+    count("send_count"),
+    count("retry_count"),
+    time("not_before"),
+    time("expires_at", null=True),
+    text("remote_id", null=True),
+    time("created_at"),
+    time("updated_at"),
+    count("row_version", default=1),
     sa.UniqueConstraint("create_key", name="one_create_attempt_for_a_link_key"),
     sa.UniqueConstraint("update_key", name="one_open_update_for_a_link_key"),
     sa.CheckConstraint(
@@ -249,229 +198,226 @@ push_attempt: Final = _table(
 )
 
 #: The claim reads queue heads from these; partial, so that finished rows leave them.
-sa.Index(
+partial_index(
     "pushlink_attempt_due",
     push_attempt.c.dispatch_lane,
     push_attempt.c.tenant,
     push_attempt.c.destination_slot_id,
     push_attempt.c.not_before,
     push_attempt.c.id,
-    postgresql_where=sa.text("status IN ('pending', 'writeback_pending') AND hold_code IS NULL"),
-    sqlite_where=sa.text("status IN ('pending', 'writeback_pending') AND hold_code IS NULL"),
+    where="status IN ('pending', 'writeback_pending') AND hold_code IS NULL",
 )
-sa.Index(
+partial_index(
     "pushlink_attempt_leased",
     push_attempt.c.dispatch_lane,
     push_attempt.c.lease_until,
-    postgresql_where=sa.text("status IN ('processing', 'post_sent', 'writeback_commit_pending')"),
-    sqlite_where=sa.text("status IN ('processing', 'post_sent', 'writeback_commit_pending')"),
+    where="status IN ('processing', 'post_sent', 'writeback_commit_pending')",
 )
-sa.Index(
+partial_index(
     "pushlink_attempt_waiting_for_people",
     push_attempt.c.status,
     push_attempt.c.updated_at,
-    postgresql_where=sa.text("hold_code IS NOT NULL OR status IN ('ambiguous_remote_effect', 'terminal_failed')"),
-    sqlite_where=sa.text("hold_code IS NOT NULL OR status IN ('ambiguous_remote_effect', 'terminal_failed')"),
+    where="hold_code IS NOT NULL OR status IN ('ambiguous_remote_effect', 'terminal_failed')",
 )
 
-push_request: Final = _table(
+push_request: Final = table(
     "push_request",
-    _text("attempt_id", key=True),
+    text("attempt_id", key=True),
     sa.Column("freeze", sa.Integer, primary_key=True, autoincrement=False),  # 1, 2, ...; the checkpoint names one
-    _text("idempotency_key"),
-    _text("method"),
-    _text("path"),
-    _text("headers"),
+    text("idempotency_key"),
+    text("method"),
+    text("path"),
+    text("headers"),
     sa.Column("body", sa.LargeBinary, nullable=True),  # null once erased; the digest stays
-    _text("body_digest"),
-    _text("values_digest"),
-    _text("install_id"),
-    _text("names"),
-    _text("profile_digest"),
-    _text("action_digest"),
-    _text("mapping_fingerprint"),
-    _text("body_fingerprint"),
-    _text("authority"),  # frozen `authority` document
-    _text("association_vector", null=True),
-    _text("writeback", null=True),  # frozen `writeback` document
-    _time("created_at"),
+    text("body_digest"),
+    text("values_digest"),
+    text("install_id"),
+    text("names"),
+    text("profile_digest"),
+    text("action_digest"),
+    text("mapping_fingerprint"),
+    text("body_fingerprint"),
+    text("authority"),  # frozen `authority` document
+    text("association_vector", null=True),
+    text("writeback", null=True),  # frozen `writeback` document
+    time("created_at"),
 )
 
-push_response: Final = _table(
+push_response: Final = table(
     "push_response",
-    _serial(),
-    _text("attempt_id"),
-    _text("link_key"),
-    _text("claim_token"),
-    _count("send_ordinal"),
-    _time("received_at"),
+    serial_column(),
+    text("attempt_id"),
+    text("link_key"),
+    text("claim_token"),
+    count("send_ordinal"),
+    time("received_at"),
     sa.Column("status", sa.Integer, nullable=True),
-    _text("headers"),
+    text("headers"),
     sa.Column("body", sa.LargeBinary, nullable=True),
-    _flag("body_complete"),
-    _count("body_size"),
-    _text("body_digest", null=True),
-    _text("trace"),
-    _text("verdict"),
-    _text("candidate_id", null=True),
-    _flag("late"),  # its claim was gone, or the attempt was parked: evidence without a transition
+    flag("body_complete"),
+    count("body_size"),
+    text("body_digest", null=True),
+    text("trace"),
+    text("verdict"),
+    text("candidate_id", null=True),
+    flag("late"),  # its claim was gone, or the attempt was parked: evidence without a transition
     sa.Index("pushlink_response_by_attempt", "attempt_id"),
 )
 
-attempt_event: Final = _table(
+attempt_event: Final = table(
     "attempt_event",
-    _serial(),
-    _text("attempt_id", null=True),  # null for an event of a link or a slot alone
-    _text("link_key"),
-    _text("tenant"),
-    _time("at"),
-    _text("subject"),  # create, update, link or slot
-    _text("event"),
-    _text("from_status", null=True),
-    _text("to_status", null=True),
-    _text("actor"),
-    _text("reason", null=True),
-    _text("evidence", null=True),
-    _count("row_version"),
+    serial_column(),
+    text("attempt_id", null=True),  # null for an event of a link or a slot alone
+    text("link_key"),
+    text("tenant"),
+    time("at"),
+    text("subject"),  # create, update, link or slot
+    text("event"),
+    text("from_status", null=True),
+    text("to_status", null=True),
+    text("actor"),
+    text("reason", null=True),
+    text("evidence", null=True),
+    count("row_version"),
     sa.Index("pushlink_event_by_link_key", "link_key", "id"),
     sa.Index("pushlink_event_by_attempt", "attempt_id", "id"),
 )
 
-frozen_document: Final = _table(
+frozen_document: Final = table(
     "frozen_document",
-    _text("digest", key=True),
-    _text("kind"),
-    _text("document"),
-    _time("created_at"),
+    text("digest", key=True),
+    text("kind"),
+    text("document"),
+    time("created_at"),
 )
 
-pack_install: Final = _table(
+pack_install: Final = table(
     "pack_install",
-    _text("id", key=True),
-    _text("tenant"),
-    _text("connector_owner_key"),
-    _text("active_key", null=True),  # owner key and tenant while the install is active
-    _text("pack"),
-    _text("version"),
-    _text("namespace"),
-    _text("document"),  # the pack as canonical JSON
-    _text("document_digest"),
-    _text("status"),
-    _time("installed_at"),
-    _time("updated_at"),
-    _count("revision", default=1),
+    text("id", key=True),
+    text("tenant"),
+    text("connector_owner_key"),
+    text("active_key", null=True),  # owner key and tenant while the install is active
+    text("pack"),
+    text("version"),
+    text("namespace"),
+    text("document"),  # the pack as canonical JSON
+    text("document_digest"),
+    text("status"),
+    time("installed_at"),
+    time("updated_at"),
+    count("revision", default=1),
     sa.UniqueConstraint("active_key", name="one_active_install_of_a_pack_for_a_tenant"),
     sa.CheckConstraint("status IN ('active', 'uninstalled')", name="an_install_has_a_known_status"),
     sa.CheckConstraint("(active_key IS NOT NULL) = (status = 'active')", name="an_active_install_holds_its_key"),
 )
 
-connector_slot: Final = _table(
+connector_slot: Final = table(
     "connector_slot",
-    _text("tenant", key=True),
-    _text("kind", key=True),  # action or destination
-    _text("slot_id", key=True),
-    _text("connector_owner_key"),
-    _text("source_object", null=True),  # of an action slot
-    _text("display_name"),
-    _text("install_id"),
-    _text("status"),
-    _text("successor_slot_id", null=True),
-    _text("detail", null=True),
-    _time("first_seen_at"),
-    _time("updated_at"),
+    text("tenant", key=True),
+    text("kind", key=True),  # action or destination
+    text("slot_id", key=True),
+    text("connector_owner_key"),
+    text("source_object", null=True),  # of an action slot
+    text("display_name"),
+    text("install_id"),
+    text("status"),
+    text("successor_slot_id", null=True),
+    text("detail", null=True),
+    time("first_seen_at"),
+    time("updated_at"),
     sa.CheckConstraint("kind IN ('action', 'destination')", name="a_slot_has_a_known_kind"),
     sa.CheckConstraint(
         "status IN ('active', 'dropped', 'rebound', 'retired', 'independent')", name="a_slot_has_a_known_status"
     ),
 )
 
-deployment: Final = _table(
+deployment: Final = table(
     "deployment",
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    _text("deployment_id"),
-    _text("mode", default="running"),
-    _text("general_worker", default="on"),
-    _count("catalog_revision", default=1),
-    _time("created_at"),
-    _time("updated_at"),
+    text("deployment_id"),
+    text("mode", default="running"),
+    text("general_worker", default="on"),
+    count("catalog_revision", default=1),
+    time("created_at"),
+    time("updated_at"),
     sa.CheckConstraint("id = 1", name="there_is_one_deployment"),
     sa.CheckConstraint("mode IN ('running', 'recovery')", name="a_deployment_has_a_known_mode"),
     sa.CheckConstraint("general_worker IN ('on', 'off')", name="the_general_worker_is_on_or_off"),
 )
 
-checkpoint_mark: Final = _table(
+checkpoint_mark: Final = table(
     "checkpoint_mark",
-    _text("state_id", key=True),  # of a worker's state directory
-    _count("mark"),
-    _time("updated_at"),
+    text("state_id", key=True),  # of a worker's state directory
+    count("mark"),
+    time("updated_at"),
 )
 
-remote_throttle: Final = _table(
+remote_throttle: Final = table(
     "remote_throttle",
-    _text("tenant", key=True),
-    _text("destination_slot_id", key=True),
-    _text("credential_ref", key=True),
-    _time("not_before"),
-    _text("reason"),
-    _count("hits"),
-    _time("updated_at"),
+    text("tenant", key=True),
+    text("destination_slot_id", key=True),
+    text("credential_ref", key=True),
+    time("not_before"),
+    text("reason"),
+    count("hits"),
+    time("updated_at"),
 )
 
-credential_state: Final = _table(
+credential_state: Final = table(
     "credential_state",
-    _text("tenant", key=True),
-    _text("credential_ref", key=True),
-    _text("generation"),
-    _text("status"),
-    _text("detail", null=True),
-    _time("accepted_at", null=True),  # last proof that the remote accepted it (D-23)
-    _time("updated_at"),
+    text("tenant", key=True),
+    text("credential_ref", key=True),
+    text("generation"),
+    text("status"),
+    text("detail", null=True),
+    time("accepted_at", null=True),  # last proof that the remote accepted it (D-23)
+    time("updated_at"),
     sa.CheckConstraint("status IN ('usable', 'refused')", name="a_credential_has_a_known_status"),
 )
 
-revalidation_receipt: Final = _table(
+revalidation_receipt: Final = table(
     "revalidation_receipt",
-    _text("operation_id", key=True),
-    _text("link_id", key=True),
-    _text("link_key"),
-    _text("tenant"),
-    _text("manifest_digest"),
-    _text("approval_digest"),
-    _text("algorithm_versions"),
-    _text("prior_operation_id", null=True),
-    _text("old_mapping_fingerprint"),
-    _text("old_body_fingerprint"),
-    _text("new_mapping_fingerprint"),
-    _text("new_body_fingerprint"),
-    _text("old_install_id"),
-    _text("new_install_id"),
-    _text("row_digest_before"),
-    _text("row_digest_after"),
-    _text("actor"),
-    _text("reason"),
-    _text("previous_hash"),
-    _text("hash"),
-    _time("applied_at"),
+    text("operation_id", key=True),
+    text("link_id", key=True),
+    text("link_key"),
+    text("tenant"),
+    text("manifest_digest"),
+    text("approval_digest"),
+    text("algorithm_versions"),
+    text("prior_operation_id", null=True),
+    text("old_mapping_fingerprint"),
+    text("old_body_fingerprint"),
+    text("new_mapping_fingerprint"),
+    text("new_body_fingerprint"),
+    text("old_install_id"),
+    text("new_install_id"),
+    text("row_digest_before"),
+    text("row_digest_after"),
+    text("actor"),
+    text("reason"),
+    text("previous_hash"),
+    text("hash"),
+    time("applied_at"),
     sa.Index("pushlink_receipt_by_link", "link_id", "applied_at"),
 )
 
-operator_action: Final = _table(
+operator_action: Final = table(
     "operator_action",
-    _serial(),
-    _time("at"),
-    _text("tenant"),
-    _text("actor"),
-    _text("approver", null=True),
-    _text("verb"),
-    _text("reason"),
-    _text("target_kind"),
-    _text("target_id"),
-    _text("link_key", null=True),
-    _text("before", null=True),
-    _text("after", null=True),
-    _text("evidence", null=True),
-    _text("previous_hash"),
-    _text("hash"),
+    serial_column(),
+    time("at"),
+    text("tenant"),
+    text("actor"),
+    text("approver", null=True),
+    text("verb"),
+    text("reason"),
+    text("target_kind"),
+    text("target_id"),
+    text("link_key", null=True),
+    text("before", null=True),
+    text("after", null=True),
+    text("evidence", null=True),
+    text("previous_hash"),
+    text("hash"),
     sa.UniqueConstraint("previous_hash", name="the_operator_chain_does_not_fork"),
     sa.Index("pushlink_operator_action_by_link_key", "link_key"),
 )

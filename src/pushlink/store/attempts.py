@@ -1,0 +1,244 @@
+"""Attempts: what is read of them, the checkpoint, and the writes of an owner that change no status.
+
+Transitions are in `lifecycle.py`. The checkpoint is the one write after which a byte may be on the wire: it needs the
+claim's token and a lease that lasts longer than the call that follows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey
+from pushlink.protocol.states import AttemptStatus, Hold
+from pushlink.store.dialect import array_rows
+from pushlink.store.events import Event, insert_events, write_json
+from pushlink.store.rows import AttemptRow, columns_of, read_row
+from pushlink.store.tables import UtcTime, push_attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAttempts:
+    """What stands in the way of a link key: the create that occupies it, and its one open update."""
+
+    create: AttemptRow | None
+    update: AttemptRow | None
+
+
+def read_open_attempts(conn: sa.Connection, keys: Sequence[LinkKey]) -> list[OpenAttempts]:
+    """For each key, by its unique keys; call it under the slot's lock."""
+    if not keys:
+        return []
+    rows = array_rows(conn, "keys", {"link_key": sa.Text()}, [(key,) for key in keys])
+    t = push_attempt
+    wanted = columns_of(AttemptRow, t)
+    creates = {
+        row.link_key: read_row(AttemptRow, row)
+        for row in conn.execute(sa.select(*wanted).join_from(rows, t, t.c.create_key == rows.c.link_key))
+    }
+    updates = {
+        row.link_key: read_row(AttemptRow, row)
+        for row in conn.execute(sa.select(*wanted).join_from(rows, t, t.c.update_key == rows.c.link_key))
+    }
+    return [OpenAttempts(create=creates.get(key), update=updates.get(key)) for key in keys]
+
+
+def read_attempts(conn: sa.Connection, ids: Sequence[AttemptId]) -> list[AttemptRow | None]:
+    """Each attempt by its id."""
+    if not ids:
+        return []
+    rows = array_rows(conn, "ids", {"id": sa.Text()}, [(i,) for i in ids])
+    t = push_attempt
+    found = {
+        row.id: read_row(AttemptRow, row)
+        for row in conn.execute(sa.select(*columns_of(AttemptRow, t)).join_from(rows, t, t.c.id == rows.c.id))
+    }
+    return [found.get(i) for i in ids]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The right to send once: the owner's token, the freeze that will be sent, and how long the call may take."""
+
+    attempt_id: AttemptId
+    token: ClaimToken
+    freeze: int
+    version: int  # the wanted version that the request carries
+    needs_ms: int  # the request's total deadline and a margin; the lease must last at least that long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointed:
+    """The checkpoint is written (now, or before by this same claim, when the commit's outcome was unknown)."""
+
+    send_ordinal: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost:
+    """The claim is gone, or its lease is too short for the call. Nothing may be sent."""
+
+    attempt_id: AttemptId
+
+
+def write_checkpoints(
+    conn: sa.Connection, items: Sequence[Checkpoint], *, now: dt.datetime
+) -> list[Checkpointed | LeaseLost]:
+    """Write `remote_io_started_at` where the fence holds. A repeat under the same token changes nothing and agrees."""
+    if not items:
+        return []
+    rows = array_rows(
+        conn,
+        "checkpoints",
+        {
+            "id": sa.Text(),
+            "token": sa.Text(),
+            "frozen": sa.BigInteger(),
+            "carried": sa.BigInteger(),
+            "lasts_until": UtcTime(),
+        },
+        [(i.attempt_id, i.token, i.freeze, i.version, now + dt.timedelta(milliseconds=i.needs_ms)) for i in items],
+    )
+    t, c = push_attempt, rows.c
+    instant = sa.bindparam("checkpoint_at", now, UtcTime())
+    fresh = t.c.remote_io_started_at.is_(None)
+    statement = (
+        sa.update(t)
+        .where(
+            t.c.id == c.id,
+            t.c.claim_token == c.token,
+            t.c.status == AttemptStatus.PROCESSING.value,
+            t.c.lease_until >= c.lasts_until,
+        )
+        .values(
+            remote_io_started_at=sa.func.coalesce(t.c.remote_io_started_at, instant),
+            first_io_at=sa.func.coalesce(t.c.first_io_at, instant),
+            last_checkpoint_at=sa.func.coalesce(t.c.remote_io_started_at, instant),
+            freeze_count=c.frozen,
+            version=c.carried,
+            send_count=t.c.send_count + sa.case((fresh, 1), else_=0),
+            row_version=t.c.row_version + sa.case((fresh, 1), else_=0),
+            updated_at=instant,
+        )
+        .returning(t.c.id, t.c.send_count)
+    )
+    written = {row.id: row.send_count for row in conn.execute(statement)}
+    return [
+        Checkpointed(send_ordinal=written[i.attempt_id])
+        if i.attempt_id in written
+        else LeaseLost(attempt_id=i.attempt_id)
+        for i in items
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """An owner lets go of a write-back claim without an outcome; the row is due again at `not_before`."""
+
+    attempt_id: AttemptId
+    token: ClaimToken
+    not_before: dt.datetime
+    reason_code: str
+    detail: Mapping[str, object] | None = None
+
+
+def release_writebacks(conn: sa.Connection, items: Sequence[Release], *, now: dt.datetime) -> list[bool]:
+    """Put each write-back back in line; False where the claim was gone."""
+    if not items:
+        return []
+    rows = array_rows(
+        conn,
+        "released",
+        {"id": sa.Text(), "token": sa.Text(), "due": UtcTime(), "new_reason": sa.Text(), "new_detail": sa.Text()},
+        [(i.attempt_id, i.token, i.not_before, i.reason_code, write_json(i.detail)) for i in items],
+    )
+    t, r = push_attempt, rows.c
+    statement = (
+        sa.update(t)
+        .where(t.c.id == r.id, t.c.claim_token == r.token, t.c.status == AttemptStatus.WRITEBACK_PENDING.value)
+        .values(
+            claim_token=sa.null(),
+            lease_until=sa.null(),
+            not_before=r.due,
+            reason_code=r.new_reason,
+            detail=r.new_detail,
+            claim_count=sa.case((t.c.claim_count > 0, t.c.claim_count - 1), else_=0),
+            retry_count=t.c.retry_count + 1,
+            updated_at=sa.bindparam("released_at", now, UtcTime()),
+            row_version=t.c.row_version + 1,
+        )
+        .returning(t.c.id)
+    )
+    written = {row.id for row in conn.execute(statement)}
+    return [i.attempt_id in written for i in items]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetHold:
+    """A hold to set or, with `hold` None, to clear, on a row that nobody has claimed."""
+
+    row: AttemptRow
+    hold: Hold | None
+    reason_code: str | None
+    detail: Mapping[str, object] | None
+    actor: str
+
+
+def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime) -> list[bool]:
+    """Write each hold on the row version that was read; a hold changes no status."""
+    if not items:
+        return []
+    rows = array_rows(
+        conn,
+        "holds",
+        {
+            "id": sa.Text(),
+            "version": sa.BigInteger(),
+            "new_hold": sa.Text(),
+            "new_reason": sa.Text(),
+            "new_detail": sa.Text(),
+        },
+        [
+            (i.row.id, i.row.row_version, i.hold.value if i.hold else None, i.reason_code, write_json(i.detail))
+            for i in items
+        ],
+    )
+    t, h = push_attempt, rows.c
+    statement = (
+        sa.update(t)
+        .where(t.c.id == h.id, t.c.row_version == h.version)
+        .values(
+            hold_code=h.new_hold,
+            reason_code=h.new_reason,
+            detail=h.new_detail,
+            updated_at=sa.bindparam("held_at", now, UtcTime()),
+            row_version=t.c.row_version + 1,
+        )
+        .returning(t.c.id)
+    )
+    written = {row.id for row in conn.execute(statement)}
+    insert_events(
+        conn,
+        [
+            Event(
+                attempt_id=i.row.id,
+                link_key=i.row.link_key,
+                tenant=i.row.tenant,
+                subject=i.row.operation.value,
+                event="hold" if i.hold else "unhold",
+                from_status=i.row.status.value,
+                to_status=i.row.status.value,
+                actor=i.actor,
+                reason=i.reason_code,
+                evidence={**(i.detail or {}), "hold": i.hold.value if i.hold else i.row.hold_code},
+                row_version=i.row.row_version + 1,
+            )
+            for i in items
+            if i.row.id in written
+        ],
+        now=now,
+    )
+    return [i.row.id in written for i in items]

@@ -1,0 +1,120 @@
+"""Engines as pushlink opens them, and the settings of a database that its promises rest on."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.pool import QueuePool
+
+from pushlink.errors import Code, ConfigurationError
+
+#: How long a statement waits for another writer of a SQLite file before it gives up.
+BUSY_TIMEOUT_MS: Final = 10_000
+
+#: The mark that `create_engine` leaves on each of its DBAPI connections.
+OWN: Final = "pushlink_own"
+
+_SQLITE_PRAGMAS: Final = (
+    "PRAGMA synchronous=FULL",
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA recursive_triggers=ON",  # a row that INSERT OR REPLACE throws away fires its delete trigger
+)
+
+
+def create_engine(url: str | URL, **options: Any) -> sa.Engine:
+    """An engine on SQLite or PostgreSQL that never weakens a commit, and never shows a parameter in an error or a log.
+
+    SQLite: every transaction begins IMMEDIATE (`read_only` makes an engine whose transactions do not), WAL, FULL.
+    PostgreSQL: psycopg 3, READ COMMITTED. `options` go to SQLAlchemy and win over what is set here.
+    """
+    address = make_url(url)
+    settings: dict[str, Any] = {"hide_parameters": True, "echo": False}
+    match address.get_backend_name():
+        case "sqlite":
+            return _sqlite_engine(address, settings | options)
+        case "postgresql" | "postgres":
+            return _postgresql_engine(address, settings | options)
+        case other:
+            raise ConfigurationError(
+                f"pushlink keeps its tables in SQLite or PostgreSQL, not in {other!r}.",
+                code=Code.SETTINGS_INVALID,
+                evidence={"database": address.render_as_string(hide_password=True)},
+                next_step="set the database address to sqlite:///FILE or postgresql+psycopg://...",
+            )
+
+
+def read_only(engine: sa.Engine) -> sa.Engine:
+    """The same engine for readers: its transactions see one moment and wait for no writer."""
+    if engine.dialect.name == "sqlite":
+        return engine.execution_options(pushlink_read_only=True)
+    return engine.execution_options(postgresql_readonly=True)
+
+
+def _postgresql_engine(address: URL, settings: dict[str, Any]) -> sa.Engine:
+    if address.drivername in {"postgres", "postgresql"}:
+        address = address.set(drivername="postgresql+psycopg")
+    defaults: dict[str, Any] = {
+        "isolation_level": "READ COMMITTED",
+        "pool_size": 5,
+        "max_overflow": 10,
+        "pool_use_lifo": True,
+        "pool_recycle": 3600,
+    }
+    merged = defaults | settings
+    merged["connect_args"] = {"application_name": "pushlink"} | dict(merged.get("connect_args", {}))
+    engine = sa.create_engine(address, **merged)
+
+    @event.listens_for(engine, "connect")
+    def own(_dbapi_connection: Any, record: Any) -> None:
+        record.info[OWN] = True
+
+    return engine
+
+
+def _sqlite_engine(address: URL, settings: dict[str, Any]) -> sa.Engine:
+    if address.drivername == "sqlite":
+        address = address.set(drivername="sqlite+pysqlite")
+    in_memory = address.database in {None, "", ":memory:"} or "mode=memory" in str(address)
+    defaults: dict[str, Any] = {"poolclass": QueuePool}
+    if in_memory:
+        # The connection is the database: one, shared by all threads in turn, and never thrown away.
+        defaults |= {"pool_size": 1, "max_overflow": 0}
+    merged = defaults | settings
+    connect_args = {"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False}
+    merged["connect_args"] = connect_args | dict(merged.get("connect_args", {}))
+    engine = sa.create_engine(address, **merged)
+
+    @event.listens_for(engine, "connect")
+    def own(dbapi_connection: Any, record: Any) -> None:
+        record.info[OWN] = True
+        dbapi_connection.isolation_level = None  # the driver begins nothing by itself
+        if not in_memory:
+            _use_write_ahead_log(dbapi_connection)
+        for pragma in _SQLITE_PRAGMAS:
+            dbapi_connection.execute(pragma)
+
+    @event.listens_for(engine, "begin")
+    def begin(conn: sa.Connection) -> None:
+        options = conn.get_execution_options()
+        if options.get("isolation_level") == "AUTOCOMMIT":
+            return
+        conn.exec_driver_sql("BEGIN" if options.get("pushlink_read_only") else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _use_write_ahead_log(dbapi_connection: sqlite3.Connection) -> None:
+    # The mode is kept in the file. Changing it does not wait for other connections as statements do, so this waits.
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while dbapi_connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        try:
+            dbapi_connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

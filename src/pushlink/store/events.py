@@ -1,0 +1,88 @@
+"""The append-only log of every transition and every piece of late evidence.
+
+An event is written in the transaction of what it tells of. `evidence` is a JSON object without secrets and without
+values that somebody may not read; it names codes, ids, digests and times.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import sqlalchemy as sa
+
+from pushlink.protocol.snapshots import AttemptId, LinkKey
+from pushlink.store.dialect import array_rows
+from pushlink.store.tables import UtcTime, attempt_event
+
+Subject = Literal["create", "update", "link", "slot"]
+
+_COLUMNS: dict[str, sa.types.TypeEngine[object]] = {
+    "attempt_id": sa.Text(),
+    "link_key": sa.Text(),
+    "tenant": sa.Text(),
+    "at": UtcTime(),
+    "subject": sa.Text(),
+    "event": sa.Text(),
+    "from_status": sa.Text(),
+    "to_status": sa.Text(),
+    "actor": sa.Text(),
+    "reason": sa.Text(),
+    "evidence": sa.Text(),
+    "row_version": sa.BigInteger(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What happened to one attempt, link or slot, who did it, and why."""
+
+    attempt_id: AttemptId | None
+    link_key: LinkKey
+    tenant: str
+    subject: Subject
+    event: str
+    from_status: str | None = None
+    to_status: str | None = None
+    actor: str
+    reason: str | None = None
+    evidence: Mapping[str, object] | None = None
+    row_version: int = 0
+
+
+def insert_events(conn: sa.Connection, events: Sequence[Event], *, now: dt.datetime) -> None:
+    """Append `events` in their order."""
+    if not events:
+        return
+    rows = array_rows(
+        conn,
+        "happened",
+        _COLUMNS,
+        [
+            (
+                e.attempt_id,
+                e.link_key,
+                e.tenant,
+                now,
+                e.subject,
+                e.event,
+                e.from_status,
+                e.to_status,
+                e.actor,
+                e.reason,
+                write_json(e.evidence),
+                e.row_version,
+            )
+            for e in events
+        ],
+    )
+    chosen = sa.select(*(rows.c[name] for name in _COLUMNS)).order_by(rows.c.ordinality)
+    conn.execute(sa.insert(attempt_event).from_select(list(_COLUMNS), chosen))
+
+
+def write_json(value: Mapping[str, object] | None) -> str | None:
+    """A JSON object as rows keep it; times and enums become text."""
+    return None if value is None else json.dumps(value, default=str, sort_keys=True)

@@ -1,0 +1,542 @@
+"""The compare-and-set: the only writer of a status of an attempt or a link.
+
+Every move names the status it starts from and the proof of its right: a live claim's token for an owner, or the row
+version that was read for everybody else. The target status comes from the machines in `protocol/states.py`; an arrow
+that is not there raises before any SQL runs, and a row that has moved on in the meantime is answered with `Lost`, never
+with a guess. What a transition implies for claim, checkpoint and keys is written here once, for all callers.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import sqlalchemy as sa
+
+from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey
+from pushlink.protocol.states import (
+    UPDATE_OPEN,
+    AttemptStatus,
+    CreateEvent,
+    Hold,
+    Lane,
+    LinkEvent,
+    LinkStatus,
+    Operation,
+    UpdateEvent,
+    follow_create,
+    follow_link,
+    follow_update,
+)
+from pushlink.store.dialect import array_rows, insert_ignore
+from pushlink.store.events import Event, insert_events, write_json
+from pushlink.store.rows import LinkRow
+from pushlink.store.tables import UtcTime, push_attempt, remote_link
+
+#: The claim outlives the move only where its owner has more to do.
+_KEEPS_CLAIM: Final = (AttemptStatus.PROCESSING, AttemptStatus.POST_SENT, AttemptStatus.WRITEBACK_COMMIT_PENDING)
+
+#: The one move that parts an attempt from an id it knows; an operator keeps that id as evidence.
+_FORGETS_REMOTE_ID: Final = (CreateEvent.DISPOSE,)
+
+
+class Claims(StrEnum):
+    """What a move does to the count of claims that reached no recorded outcome."""
+
+    KEEP = "keep"
+    FORGIVE = "forgive"  # a give-back or a throttle: this claim does not count
+    RESET = "reset"  # an outcome was recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One transition of one attempt. `None` in an optional part means: as it was."""
+
+    attempt_id: AttemptId
+    link_key: LinkKey
+    tenant: str
+    operation: Operation
+    status: AttemptStatus
+    event: CreateEvent | UpdateEvent
+    token: ClaimToken | None = None
+    row_version: int | None = None
+    actor: str
+    reason_code: str | None = None
+    detail: Mapping[str, object] | None = None
+    hold: Hold | None = None
+    not_before: dt.datetime | None = None
+    in_doubt: bool | None = None
+    remote_id: str | None = None
+    retries: int = 0
+    claims: Claims = Claims.RESET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """The move happened."""
+
+    status: AttemptStatus
+    row_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """The row was no longer what the mover had read, or its claim is gone. Nothing was written."""
+
+    attempt_id: AttemptId
+
+
+def move_attempts(conn: sa.Connection, moves: Sequence[Move], *, now: dt.datetime) -> list[Moved | Lost]:
+    """Make each move if its row is still as named; write one event for each that happened."""
+    if not moves:
+        return []
+    targets = [_target(move.operation, move.status, move.event) for move in moves]
+    rows = array_rows(
+        conn,
+        "moves",
+        {
+            "id": sa.Text(),
+            "old_status": sa.Text(),
+            "new_status": sa.Text(),
+            "token": sa.Text(),
+            "version": sa.BigInteger(),
+            "new_reason": sa.Text(),
+            "new_detail": sa.Text(),
+            "new_hold": sa.Text(),
+            "new_not_before": UtcTime(),
+            "new_doubt": sa.Boolean(),
+            "new_remote_id": sa.Text(),
+            "forgets_remote_id": sa.Boolean(),
+            "retries": sa.BigInteger(),
+            "claims": sa.Text(),
+        },
+        [
+            (
+                m.attempt_id,
+                m.status.value,
+                target.value,
+                m.token,
+                m.row_version,
+                m.reason_code,
+                write_json(m.detail),
+                m.hold.value if m.hold else None,
+                m.not_before,
+                m.in_doubt,
+                m.remote_id,
+                m.event in _FORGETS_REMOTE_ID,
+                m.retries,
+                m.claims.value,
+            )
+            for m, target in zip(moves, targets, strict=True)
+        ],
+    )
+    t, m = push_attempt, rows.c
+    keeps_claim = m.new_status.in_([s.value for s in _KEEPS_CLAIM])
+    statement = (
+        sa.update(t)
+        .where(
+            t.c.id == m.id,
+            t.c.status == m.old_status,
+            sa.or_(t.c.claim_token == m.token, sa.and_(m.token.is_(None), t.c.row_version == m.version)),
+        )
+        .values(
+            status=m.new_status,
+            hold_code=m.new_hold,
+            reason_code=m.new_reason,
+            detail=m.new_detail,
+            claim_token=sa.case((keeps_claim, t.c.claim_token), else_=sa.null()),
+            lease_until=sa.case((keeps_claim, t.c.lease_until), else_=sa.null()),
+            remote_io_started_at=sa.case(
+                (m.new_status == AttemptStatus.PENDING.value, sa.null()), else_=t.c.remote_io_started_at
+            ),
+            in_doubt=sa.func.coalesce(m.new_doubt, t.c.in_doubt),
+            remote_id=sa.case((m.forgets_remote_id, sa.null()), else_=sa.func.coalesce(m.new_remote_id, t.c.remote_id)),
+            create_key=sa.case((m.new_status == AttemptStatus.SUPERSEDED.value, sa.null()), else_=t.c.create_key),
+            update_key=sa.case((m.new_status.in_([s.value for s in UPDATE_OPEN]), t.c.update_key), else_=sa.null()),
+            not_before=sa.func.coalesce(m.new_not_before, t.c.not_before),
+            retry_count=t.c.retry_count + m.retries,
+            claim_count=sa.case(
+                (m.claims == Claims.RESET.value, 0),
+                (sa.and_(m.claims == Claims.FORGIVE.value, t.c.claim_count > 0), t.c.claim_count - 1),
+                else_=t.c.claim_count,
+            ),
+            updated_at=sa.bindparam("moved_at", now, UtcTime()),
+            row_version=t.c.row_version + 1,
+        )
+        .returning(t.c.id, t.c.row_version)
+    )
+    versions = {row.id: row.row_version for row in conn.execute(statement)}
+    results: list[Moved | Lost] = [
+        Moved(status=target, row_version=versions[move.attempt_id])
+        if move.attempt_id in versions
+        else Lost(attempt_id=move.attempt_id)
+        for move, target in zip(moves, targets, strict=True)
+    ]
+    insert_events(
+        conn,
+        [_event(move, result) for move, result in zip(moves, results, strict=True) if isinstance(result, Moved)],
+        now=now,
+    )
+    return results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAttempt:
+    """An attempt to reserve. `freeze_count` is 1 when its request is written in the same transaction."""
+
+    id: AttemptId
+    link_key: LinkKey
+    tenant: str
+    destination_slot_id: str
+    operation: Operation
+    lane: Lane
+    ordinal: int
+    version: int
+    freeze_count: int
+    not_before: dt.datetime
+    expires_at: dt.datetime | None
+    retry_count: int = 0
+    actor: str
+    detail: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupied:
+    """Another attempt holds the key; nothing was written."""
+
+    link_key: LinkKey
+
+
+def insert_attempts(conn: sa.Connection, items: Sequence[NewAttempt], *, now: dt.datetime) -> list[Moved | Occupied]:
+    """Reserve each attempt unless its create key or update key is taken; the unique index decides, not a read."""
+    if not items:
+        return []
+    create = Operation.CREATE
+    status = {item.id: _target(item.operation, None, _RESERVE[item.operation]) for item in items}
+    columns: dict[str, sa.types.TypeEngine[object]] = {
+        "id": sa.Text(),
+        "link_key": sa.Text(),
+        "tenant": sa.Text(),
+        "destination_slot_id": sa.Text(),
+        "operation": sa.Text(),
+        "dispatch_lane": sa.Text(),
+        "status": sa.Text(),
+        "create_key": sa.Text(),
+        "update_key": sa.Text(),
+        "ordinal": sa.BigInteger(),
+        "version": sa.BigInteger(),
+        "freeze_count": sa.BigInteger(),
+        "retry_count": sa.BigInteger(),
+        "not_before": UtcTime(),
+        "expires_at": UtcTime(),
+        "created_at": UtcTime(),
+        "updated_at": UtcTime(),
+    }
+    rows = array_rows(
+        conn,
+        "reserved",
+        columns,
+        [
+            (
+                i.id,
+                i.link_key,
+                i.tenant,
+                i.destination_slot_id,
+                i.operation.value,
+                i.lane.value,
+                status[i.id].value,
+                i.link_key if i.operation is create else None,
+                None if i.operation is create else i.link_key,
+                i.ordinal,
+                i.version,
+                i.freeze_count,
+                i.retry_count,
+                i.not_before,
+                i.expires_at,
+                now,
+                now,
+            )
+            for i in items
+        ],
+    )
+    chosen = sa.select(*(rows.c[name] for name in columns)).where(sa.true()).order_by(rows.c.link_key)
+    statement = insert_ignore(push_attempt).from_select(list(columns), chosen).returning(push_attempt.c.id)
+    written = {row.id for row in conn.execute(statement)}
+    insert_events(
+        conn,
+        [
+            Event(
+                attempt_id=i.id,
+                link_key=i.link_key,
+                tenant=i.tenant,
+                subject=i.operation.value,
+                event=_RESERVE[i.operation].value,
+                to_status=status[i.id].value,
+                actor=i.actor,
+                evidence={"ordinal": i.ordinal, "version": i.version, **(i.detail or {})},
+                row_version=1,
+            )
+            for i in items
+            if i.id in written
+        ],
+        now=now,
+    )
+    return [
+        Moved(status=status[i.id], row_version=1) if i.id in written else Occupied(link_key=i.link_key) for i in items
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The terms of one claim: a fresh token, the worker's incarnation, the server's timeline, and how long it lasts."""
+
+    attempt_id: AttemptId
+    row_version: int
+    operation: Operation
+    status: AttemptStatus
+    token: ClaimToken
+    incarnation: str
+    timeline: str
+    lease_until: dt.datetime
+
+
+def claim_attempts(conn: sa.Connection, items: Sequence[Claim], *, now: dt.datetime) -> list[bool]:
+    """Take each row for its claimant; a write-back claim keeps its status and hides the row until its lease ends.
+
+    Claims write no event of their own (the outcome's event names the claim); the count of claims is written here, so
+    that a row which kills its workers is seen.
+    """
+    if not items:
+        return []
+    rows = array_rows(
+        conn,
+        "claims",
+        {
+            "id": sa.Text(),
+            "version": sa.BigInteger(),
+            "old_status": sa.Text(),
+            "new_status": sa.Text(),
+            "token": sa.Text(),
+            "incarnation": sa.Text(),
+            "timeline": sa.Text(),
+            "until": UtcTime(),
+        },
+        [
+            (
+                c.attempt_id,
+                c.row_version,
+                c.status.value,
+                _claimed(c).value,
+                c.token,
+                c.incarnation,
+                c.timeline,
+                c.lease_until,
+            )
+            for c in items
+        ],
+    )
+    t, c = push_attempt, rows.c
+    statement = (
+        sa.update(t)
+        .where(t.c.id == c.id, t.c.row_version == c.version, t.c.status == c.old_status, t.c.hold_code.is_(None))
+        .values(
+            status=c.new_status,
+            claim_token=c.token,
+            claimed_by=c.incarnation,
+            claim_timeline=c.timeline,
+            lease_until=c.until,
+            not_before=sa.case((c.old_status == c.new_status, c.until), else_=t.c.not_before),
+            claim_count=t.c.claim_count + 1,
+            updated_at=sa.bindparam("claimed_at", now, UtcTime()),
+            row_version=t.c.row_version + 1,
+        )
+        .returning(t.c.id)
+    )
+    written = {row.id for row in conn.execute(statement)}
+    return [item.attempt_id in written for item in items]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewLink:
+    """A link to finalize: the row as it shall stand, and who made it."""
+
+    row: LinkRow
+    attempt_id: AttemptId | None
+    actor: str
+    reason: str | None = None
+
+
+def insert_links(conn: sa.Connection, items: Sequence[NewLink], *, now: dt.datetime) -> list[bool]:
+    """Insert each link unless its slot or its remote record is taken; False where one of the two unique keys said no."""
+    if not items:
+        return []
+    columns: dict[str, sa.types.TypeEngine[object]] = {
+        c.name: UtcTime() if isinstance(c.type, UtcTime) else sa.BigInteger() if c.name == "row_version" else sa.Text()
+        for c in remote_link.columns
+    }
+    status = follow_link(None, LinkEvent.FINALIZE)
+    rows = array_rows(
+        conn,
+        "linked",
+        columns,
+        [tuple(status.value if name == "status" else getattr(item.row, name) for name in columns) for item in items],
+    )
+    chosen = sa.select(*(rows.c[name] for name in columns)).where(sa.true()).order_by(rows.c.link_key)
+    statement = insert_ignore(remote_link).from_select(list(columns), chosen).returning(remote_link.c.id)
+    written = {row.id for row in conn.execute(statement)}
+    insert_events(
+        conn,
+        [
+            Event(
+                attempt_id=item.attempt_id,
+                link_key=item.row.link_key,
+                tenant=item.row.tenant,
+                subject="link",
+                event=LinkEvent.FINALIZE.value,
+                to_status=status.value,
+                actor=item.actor,
+                reason=item.reason,
+                evidence={"link_id": item.row.id, "remote_id": item.row.remote_id},
+                row_version=1,
+            )
+            for item in items
+            if item.row.id in written
+        ],
+        now=now,
+    )
+    return [item.row.id in written for item in items]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkMove:
+    """One transition of one link, bound to the row version that the mover read."""
+
+    link_id: str
+    link_key: LinkKey
+    tenant: str
+    status: LinkStatus
+    row_version: int
+    event: LinkEvent
+    actor: str
+    attempt_id: AttemptId | None = None
+    reason_code: str | None = None
+    evidence: Mapping[str, object] | None = None
+
+
+def move_links(conn: sa.Connection, moves: Sequence[LinkMove], *, now: dt.datetime) -> list[bool]:
+    """Make each move if the link is still as named; a retired link lets go of its remote record."""
+    if not moves:
+        return []
+    targets = [follow_link(move.status, move.event) for move in moves]
+    rows = array_rows(
+        conn,
+        "moves",
+        {
+            "id": sa.Text(),
+            "version": sa.BigInteger(),
+            "old_status": sa.Text(),
+            "new_status": sa.Text(),
+            "new_reason": sa.Text(),
+            "new_evidence": sa.Text(),
+            "frees_slot": sa.Boolean(),
+        },
+        [
+            (
+                m.link_id,
+                m.row_version,
+                m.status.value,
+                target.value,
+                m.reason_code,
+                write_json(m.evidence),
+                m.event is LinkEvent.RELEASE_SLOT,
+            )
+            for m, target in zip(moves, targets, strict=True)
+        ],
+    )
+    t, m = remote_link, rows.c
+    statement = (
+        sa.update(t)
+        .where(t.c.id == m.id, t.c.row_version == m.version, t.c.status == m.old_status)
+        .values(
+            status=m.new_status,
+            locator_key=sa.case((m.new_status == LinkStatus.RETIRED.value, sa.null()), else_=t.c.locator_key),
+            slot_key=sa.case((m.frees_slot, sa.null()), else_=t.c.slot_key),
+            reason_code=m.new_reason,
+            evidence=m.new_evidence,
+            updated_at=sa.bindparam("moved_at", now, UtcTime()),
+            row_version=t.c.row_version + 1,
+        )
+        .returning(t.c.id)
+    )
+    written = {row.id for row in conn.execute(statement)}
+    insert_events(
+        conn,
+        [
+            Event(
+                attempt_id=move.attempt_id,
+                link_key=move.link_key,
+                tenant=move.tenant,
+                subject="link",
+                event=move.event.value,
+                from_status=move.status.value,
+                to_status=target.value,
+                actor=move.actor,
+                reason=move.reason_code,
+                evidence=move.evidence,
+                row_version=move.row_version + 1,
+            )
+            for move, target in zip(moves, targets, strict=True)
+            if move.link_id in written
+        ],
+        now=now,
+    )
+    return [move.link_id in written for move in moves]
+
+
+_RESERVE: Final[Mapping[Operation, CreateEvent | UpdateEvent]] = {
+    Operation.CREATE: CreateEvent.RESERVE,
+    Operation.UPDATE: UpdateEvent.RESERVE,
+}
+
+
+def _claimed(claim: Claim) -> AttemptStatus:
+    if claim.status is AttemptStatus.WRITEBACK_PENDING:
+        return claim.status
+    return _target(
+        claim.operation,
+        claim.status,
+        CreateEvent.CLAIM if claim.operation is Operation.CREATE else UpdateEvent.CLAIM,
+    )
+
+
+def _target(operation: Operation, status: AttemptStatus | None, event: CreateEvent | UpdateEvent) -> AttemptStatus:
+    if isinstance(event, CreateEvent) and operation is Operation.CREATE:
+        return follow_create(status, event)
+    if isinstance(event, UpdateEvent) and operation is Operation.UPDATE:
+        return follow_update(status, event)
+    msg = f"event {event.value!r} is not one of an attempt that is a {operation.value}"
+    raise TypeError(msg)
+
+
+def _event(move: Move, result: Moved) -> Event:
+    return Event(
+        attempt_id=move.attempt_id,
+        link_key=move.link_key,
+        tenant=move.tenant,
+        subject=move.operation.value,
+        event=move.event.value,
+        from_status=move.status.value,
+        to_status=result.status.value,
+        actor=move.actor,
+        reason=move.reason_code,
+        evidence={
+            **(move.detail or {}),
+            **({"hold": move.hold.value} if move.hold else {}),
+            **({"claim": move.token} if move.token else {}),
+        }
+        or None,
+        row_version=result.row_version,
+    )

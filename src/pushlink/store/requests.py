@@ -1,0 +1,65 @@
+"""Frozen requests and frozen documents: written once, read by claims and by people."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import fields
+
+import sqlalchemy as sa
+
+from pushlink.protocol.snapshots import AttemptId, Digest, Document
+from pushlink.store.dialect import array_rows, insert_ignore
+from pushlink.store.rows import RequestRow, columns_of, read_row
+from pushlink.store.tables import UtcTime, frozen_document, push_request
+
+
+def insert_requests(conn: sa.Connection, items: Sequence[RequestRow]) -> None:
+    """Write each freeze. A freeze that is there already was written by this same claim; it is left as it is."""
+    if not items:
+        return
+    names = [field.name for field in fields(RequestRow)]
+    ordered = sorted(items, key=lambda i: (i.attempt_id, i.freeze))
+    conn.execute(insert_ignore(push_request), [{name: getattr(item, name) for name in names} for item in ordered])
+
+
+def read_requests(conn: sa.Connection, ids: Sequence[AttemptId]) -> list[RequestRow | None]:
+    """The newest freeze of each attempt; `None` for an update that was never claimed."""
+    if not ids:
+        return []
+    rows = array_rows(conn, "ids", {"id": sa.Text()}, [(i,) for i in ids])
+    t = push_request
+    statement = (
+        sa.select(*columns_of(RequestRow, t)).join_from(rows, t, t.c.attempt_id == rows.c.id).order_by(t.c.freeze)
+    )
+    found = {row.attempt_id: read_row(RequestRow, row) for row in conn.execute(statement)}
+    return [found.get(i) for i in ids]
+
+
+def keep_documents(conn: sa.Connection, documents: Sequence[Document], *, now: dt.datetime) -> None:
+    """Keep each document under its digest, once; in digest order, so that two writers never wait for each other."""
+    distinct = {document.digest: document for document in documents}
+    if not distinct:
+        return
+    rows = array_rows(
+        conn,
+        "documents",
+        {"digest": sa.Text(), "kind": sa.Text(), "document": sa.Text(), "created_at": UtcTime()},
+        [(d.digest, d.kind, d.text, now) for _, d in sorted(distinct.items())],
+    )
+    known = sa.select(frozen_document.c.digest).where(frozen_document.c.digest == rows.c.digest)
+    chosen = sa.select(rows.c.digest, rows.c.kind, rows.c.document, rows.c.created_at).where(~known.exists())
+    statement = insert_ignore(frozen_document).from_select(
+        ["digest", "kind", "document", "created_at"], chosen.order_by(rows.c.digest)
+    )
+    conn.execute(statement)
+
+
+def read_documents(conn: sa.Connection, digests: Sequence[Digest]) -> dict[Digest, str]:
+    """The text of each frozen document that is there."""
+    if not digests:
+        return {}
+    rows = array_rows(conn, "digests", {"digest": sa.Text()}, [(d,) for d in sorted(set(digests))])
+    t = frozen_document
+    statement = sa.select(t.c.digest, t.c.document).join_from(rows, t, t.c.digest == rows.c.digest)
+    return {Digest(row.digest): row.document for row in conn.execute(statement)}

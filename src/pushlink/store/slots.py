@@ -1,0 +1,212 @@
+"""Push slots: one row per link key, locked before anything that decides about that key.
+
+The lock order is slot, then link, then attempt, and within a kind by link key. Versions live here: what is wanted, what
+the remote acknowledged, and what it refused.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from pushlink.protocol.snapshots import Digest, LinkKey
+from pushlink.store.dialect import array_rows, insert_ignore
+from pushlink.store.events import write_json
+from pushlink.store.rows import SlotRow, columns_of, read_row
+from pushlink.store.tables import UtcTime, push_slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotIdentity:
+    """Whose slot it is; written once, when the key is first seen."""
+
+    link_key: LinkKey
+    tenant: str
+    connector_owner_key: str
+    action_slot_id: str
+    destination_slot_id: str
+    source_object: str
+    source_record_id: str
+
+
+_IDENTITY = (
+    "link_key",
+    "tenant",
+    "connector_owner_key",
+    "action_slot_id",
+    "destination_slot_id",
+    "source_object",
+    "source_record_id",
+)
+
+
+def open_slots(conn: sa.Connection, items: Sequence[SlotIdentity], *, now: dt.datetime) -> list[SlotRow]:
+    """Make the slots that are not there yet, then lock all of them in link-key order and read them."""
+    if not items:
+        return []
+    columns: dict[str, sa.types.TypeEngine[object]] = {name: sa.Text() for name in _IDENTITY}
+    columns["created_at"] = UtcTime()
+    rows = array_rows(conn, "seen", columns, [(*(getattr(item, name) for name in _IDENTITY), now) for item in items])
+    chosen = sa.select(*(rows.c[name] for name in columns)).where(sa.true()).order_by(rows.c.link_key)
+    conn.execute(insert_ignore(push_slot).from_select(list(columns), chosen))
+    locked = lock_slots(conn, [item.link_key for item in items], nowait=False)
+    return [slot for slot in locked if slot is not None]
+
+
+def lock_slots(conn: sa.Connection, keys: Sequence[LinkKey], *, nowait: bool) -> list[SlotRow | None]:
+    """Lock and read; with `nowait` a slot that a slow host holds raises at once, and the caller's group is split."""
+    if not keys:
+        return []
+    rows = array_rows(conn, "keys", {"link_key": sa.Text()}, [(key,) for key in sorted(set(keys))])
+    t = push_slot
+    statement = (
+        sa.select(*columns_of(SlotRow, t))
+        .where(t.c.link_key.in_(sa.select(rows.c.link_key)))
+        .order_by(t.c.link_key)
+        .with_for_update(nowait=nowait, key_share=True, of=t)
+    )
+    found = {row.link_key: read_row(SlotRow, row) for row in conn.execute(statement)}
+    return [found.get(key) for key in keys]
+
+
+def read_slots(conn: sa.Connection, keys: Sequence[LinkKey]) -> list[SlotRow | None]:
+    """Read without a lock: for claims and for people, never for a gate."""
+    if not keys:
+        return []
+    rows = array_rows(conn, "keys", {"link_key": sa.Text()}, [(key,) for key in keys])
+    t = push_slot
+    statement = sa.select(*columns_of(SlotRow, t)).join_from(rows, t, t.c.link_key == rows.c.link_key)
+    found = {row.link_key: read_row(SlotRow, row) for row in conn.execute(statement)}
+    return [found.get(key) for key in keys]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A version that a save's gates let through: all mapped values, frozen under its own author's authority."""
+
+    link_key: LinkKey
+    values: str
+    values_digest: Digest
+    authority: str
+    mapping_fingerprint: Digest
+    takes_ordinal: bool  # True when the same transaction reserves a create
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedVersion:
+    """The numbers that a recorded version was given."""
+
+    version: int
+    ordinal: int
+
+
+def record_wanted(conn: sa.Connection, items: Sequence[Wanted], *, now: dt.datetime) -> list[WantedVersion]:
+    """Make each the slot's wanted version (nothing is merged across authors); call it under the slot's lock."""
+    if not items:
+        return []
+    rows = array_rows(
+        conn,
+        "wanted",
+        {
+            "link_key": sa.Text(),
+            "new_values": sa.Text(),
+            "new_digest": sa.Text(),
+            "new_authority": sa.Text(),
+            "new_mapping": sa.Text(),
+            "takes_ordinal": sa.Boolean(),
+        },
+        [(i.link_key, i.values, i.values_digest, i.authority, i.mapping_fingerprint, i.takes_ordinal) for i in items],
+    )
+    t, w = push_slot, rows.c
+    statement = (
+        sa.update(t)
+        .where(t.c.link_key == w.link_key)
+        .values(
+            wanted_version=t.c.wanted_version + 1,
+            wanted_values=w.new_values,
+            wanted_values_digest=w.new_digest,
+            wanted_authority=w.new_authority,
+            wanted_mapping_fingerprint=w.new_mapping,
+            wanted_state=sa.null(),
+            wanted_at=sa.bindparam("wanted_now", now, UtcTime()),
+            create_ordinal=t.c.create_ordinal + sa.case((w.takes_ordinal, 1), else_=0),
+            source_deleted_at=sa.null(),
+            row_version=t.c.row_version + 1,
+        )
+        .returning(t.c.link_key, t.c.wanted_version, t.c.create_ordinal)
+    )
+    found = {
+        row.link_key: WantedVersion(version=row.wanted_version, ordinal=row.create_ordinal)
+        for row in conn.execute(statement)
+    }
+    return [found[item.link_key] for item in items]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledgement:
+    """What the remote said of one version: it has it, or it refused it (with safe evidence)."""
+
+    link_key: LinkKey
+    version: int
+    values_digest: Digest | None  # of what was applied; None when the version was refused
+    refused: Mapping[str, object] | None = None
+
+
+def acknowledge_versions(conn: sa.Connection, items: Sequence[Acknowledgement], *, now: dt.datetime) -> None:
+    """Move `acknowledged_version` or `refused_version` up to the version that was sent; never back, never past it."""
+    if not items:
+        return
+    rows = array_rows(
+        conn,
+        "answers",
+        {"link_key": sa.Text(), "sent": sa.BigInteger(), "digest": sa.Text(), "refusal": sa.Text()},
+        [(i.link_key, i.version, i.values_digest, write_json(i.refused)) for i in items],
+    )
+    t, a = push_slot, rows.c
+    applied = sa.and_(a.refusal.is_(None), a.sent > t.c.acknowledged_version)
+    refused = sa.and_(a.refusal.is_not(None), a.sent > t.c.refused_version)
+    statement = (
+        sa.update(t)
+        .where(t.c.link_key == a.link_key)
+        .values(
+            acknowledged_version=sa.case((applied, a.sent), else_=t.c.acknowledged_version),
+            applied_values_digest=sa.case((applied, a.digest), else_=t.c.applied_values_digest),
+            refused_version=sa.case((refused, a.sent), else_=t.c.refused_version),
+            refused_evidence=sa.case((refused, a.refusal), else_=t.c.refused_evidence),
+            wanted_state=sa.case(
+                (sa.and_(refused, a.sent == t.c.wanted_version), "refused_version"), else_=t.c.wanted_state
+            ),
+            row_version=t.c.row_version + 1,
+        )
+    )
+    conn.execute(statement)
+
+
+def forget_applied(conn: sa.Connection, keys: Sequence[LinkKey]) -> None:
+    """After an update whose effect is unknown nobody can say what the remote holds: no later body is "the same"."""
+    if not keys:
+        return
+    rows = array_rows(conn, "keys", {"link_key": sa.Text()}, [(key,) for key in keys])
+    conn.execute(
+        sa.update(push_slot)
+        .where(push_slot.c.link_key == rows.c.link_key)
+        .values(applied_values_digest=sa.null(), row_version=push_slot.c.row_version + 1)
+    )
+
+
+def mark_source_deleted(conn: sa.Connection, keys: Sequence[LinkKey], *, now: dt.datetime) -> None:
+    """Remember that the host told of a local delete; a later save of the same id clears it."""
+    if not keys:
+        return
+    rows = array_rows(conn, "keys", {"link_key": sa.Text()}, [(key,) for key in keys])
+    conn.execute(
+        sa.update(push_slot)
+        .where(push_slot.c.link_key == rows.c.link_key)
+        .values(
+            source_deleted_at=sa.bindparam("deleted_now", now, UtcTime()),
+            row_version=push_slot.c.row_version + 1,
+        )
+    )
