@@ -27,7 +27,9 @@ from pushlink.protocol.states import (
     Operation,
     statuses,
 )
-from pushlink.store.columns import METADATA, PREFIX, count, flag, table, text, time
+from pushlink.store.columns import METADATA as METADATA
+from pushlink.store.columns import PREFIX, count, flag, table, text, time
+from pushlink.store.columns import UtcTime as UtcTime
 from pushlink.store.dialect import partial_index, serial_column
 
 

@@ -1,4 +1,4 @@
-"""Definitions that differ between the engines: counted keys, partial indexes, append-only triggers, the schema's lock."""
+"""Definitions that differ between the engines: counted keys, partial indexes, append-only triggers, a schema lock."""
 
 from __future__ import annotations
 
