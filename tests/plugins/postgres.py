@@ -186,7 +186,7 @@ def locked(path: Path) -> Iterator[None]:
 def new_home() -> Path:
     """A fresh directory for a server, short enough for a socket and open to the server's account.
 
-    It lies in memory where there is room, or where TMPDIR says: every fsync is asked for all the same, and costs nothing.
+    It lies in memory where there is room, unless TMPDIR says where: every fsync is asked for all the same, and is free.
     """
     home = Path(tempfile.mkdtemp(prefix="pushlink-pg-", dir=_memory()))
     home.chmod(0o755)
