@@ -27,10 +27,32 @@ from pushlink.protocol.states import (
     Operation,
     statuses,
 )
-from pushlink.store.columns import METADATA as METADATA
-from pushlink.store.columns import PREFIX, count, flag, table, text, time
-from pushlink.store.columns import UtcTime as UtcTime
+from pushlink.store.columns import METADATA, PREFIX, UtcTime, count, flag, table, text, time
 from pushlink.store.dialect import partial_index, serial_column
+
+__all__ = [
+    "APPEND_ONLY",
+    "METADATA",
+    "PREFIX",
+    "PROTECTED_TABLES",
+    "RECHECKED_HOLDS",
+    "UtcTime",
+    "attempt_event",
+    "checkpoint_mark",
+    "connector_slot",
+    "credential_state",
+    "deployment",
+    "frozen_document",
+    "operator_action",
+    "pack_install",
+    "push_attempt",
+    "push_request",
+    "push_response",
+    "push_slot",
+    "remote_link",
+    "remote_throttle",
+    "revalidation_receipt",
+]
 
 
 def _words(values: Iterable[StrEnum]) -> str:

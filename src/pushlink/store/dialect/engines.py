@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sqlite3
 import time
 from typing import Any, Final
@@ -12,6 +13,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.pool import QueuePool
 
 from pushlink.errors import Code, ConfigurationError
+from pushlink.store.columns import UtcTime
 
 #: How long a statement waits for another writer of a SQLite file before it gives up.
 BUSY_TIMEOUT_MS: Final = 10_000
@@ -118,3 +120,32 @@ def _use_write_ahead_log(dbapi_connection: sqlite3.Connection) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+
+
+# ------------------------------------------------------------------------------------------------ the clock
+
+_NOW: Final = {
+    "postgresql": sa.select(sa.type_coerce(sa.func.clock_timestamp(), UtcTime())),
+    "sqlite": sa.select(sa.type_coerce(sa.func.strftime("%Y-%m-%d %H:%M:%f000", "now"), UtcTime())),
+}
+_TIMELINE: Final = sa.text(
+    "SELECT (SELECT system_identifier FROM pg_control_system())::text"
+    " || ':' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
+)
+
+
+def current_time(conn: sa.Connection) -> dt.datetime:
+    """The database's clock now, in UTC; on PostgreSQL not the transaction's start. SQLite counts milliseconds."""
+    moment: dt.datetime = conn.execute(_NOW[conn.dialect.name]).scalar_one()
+    return moment
+
+
+def timeline(conn: sa.Connection) -> str:
+    """Which history of which server this is: it changes when a replica is promoted or another cluster answers.
+
+    The number comes from the write position, not from the control file, which lags behind a promotion until the first
+    checkpoint. A SQLite file has no replica that could answer in its place, so its timeline never changes.
+    """
+    if conn.dialect.name == "sqlite":
+        return "file"
+    return str(conn.execute(_TIMELINE).scalar_one())
