@@ -27,6 +27,8 @@ Lookup: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 #: A name that answers with more addresses than this is not a service somebody meant to push to.
 ADDRESSES_MAX: Final = 64
 
+PORT_MAX: Final = 65_535
+
 #: How long one look-up may take. The thread that asks cannot be stopped; its caller can go on without it.
 LOOKUP_S_MAX: Final = 5.0
 
@@ -181,7 +183,7 @@ def parse_origin(base_url: str) -> Origin:
         raise EgressRefused(msg)
     scheme, host = match["scheme"], match["host"].lower().strip("[]")
     port = int(match["port"]) if match["port"] else _DEFAULT_PORTS[scheme]
-    if not 0 < port < 65_536:
+    if not 0 < port <= PORT_MAX:
         msg = f"{port} is no port"
         raise EgressRefused(msg)
     path = (match["path"] or "").removesuffix("/")

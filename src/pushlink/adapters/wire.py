@@ -29,13 +29,17 @@ _METHOD = re.compile(r"[A-Z]{1,16}", re.ASCII)
 
 # What frames a message, names its target or authenticates it is the transport's own.
 _OWN_HEADERS: Final = frozenset(
-    ["accept-encoding", "authorization", "connection", "content-length", "cookie", "cookie2", "expect", "host"]
-    + ["keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via", "x-forwarded-host"]
+    (
+        *("accept-encoding", "authorization", "connection", "content-length", "cookie", "cookie2", "expect", "host"),
+        *("keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via", "x-forwarded-host"),
+    )
 )
 
 _KEPT_HEADERS: Final = frozenset(
-    ["content-type", "content-length", "content-encoding", "location", "etag", "last-modified", "retry-after", "date"]
-    + ["x-request-id", "request-id", "www-authenticate"]
+    (
+        *("content-type", "content-length", "content-encoding", "location", "etag", "last-modified", "retry-after"),
+        *("date", "x-request-id", "request-id", "www-authenticate"),
+    )
 )
 _KEPT_PREFIXES: Final = ("ratelimit", "x-ratelimit", "x-rate-limit")
 # No contract can ask for these: they are credentials of somebody.
@@ -128,10 +132,10 @@ def is_framed(status: int, method: str, raw: Iterable[tuple[bytes, bytes]]) -> b
 class BodyKeeper:
     """Collects a body: hashes all of it, keeps a prefix, and says when enough was read."""
 
-    __slots__ = ("_bound", "_chunks", "_hash", "_kept", "size")
+    __slots__ = ("_chunks", "_hash", "_kept", "bound", "size")
 
     def __init__(self, bound: int) -> None:
-        self._bound = bound
+        self.bound = bound
         self._chunks: list[bytes] = []
         self._kept = 0
         self._hash = hashlib.sha256()
@@ -141,10 +145,10 @@ class BodyKeeper:
         """Take a chunk; `False` when no more should be read."""
         self._hash.update(chunk)
         self.size += len(chunk)
-        if (room := self._bound - self._kept) > 0:
+        if (room := self.bound - self._kept) > 0:
             self._chunks.append(chunk[:room] if len(chunk) > room else chunk)
             self._kept += len(self._chunks[-1])
-        return self.size <= self._bound * READ_MULTIPLE
+        return self.size <= self.bound * READ_MULTIPLE
 
     @property
     def prefix(self) -> bytes:
@@ -179,8 +183,8 @@ def decode_body(body: bytes, codings: Sequence[str], bound: int) -> Decoded:
         case ["gzip" | "x-gzip"]:
             return _inflate(body, zlib.MAX_WBITS | 16, bound)
         case ["deflate"]:
-            # Written both with and without the zlib wrapper; its first byte tells which (RFC 1950: CM = 8).
-            return _inflate(body, zlib.MAX_WBITS if body[0] & 0x0F == 8 else -zlib.MAX_WBITS, bound)
+            wrapped = body[0] & 0x0F == zlib.DEFLATED  # written with and without the wrapper of RFC 1950
+            return _inflate(body, zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS, bound)
     return Decoded(body=body, problem="the body has a content coding that was not asked for")
 
 
