@@ -252,6 +252,9 @@ UPDATE_IN_FLIGHT: Final = frozenset({_A.PROCESSING, _A.POST_SENT, _A.AMBIGUOUS_R
 #: A claim with a lease is held in these, and ends by an owner's write or by recovery.
 LEASED: Final = frozenset({_A.PROCESSING, _A.POST_SENT, _A.WRITEBACK_COMMIT_PENDING})
 
+#: A claim of these takes token and lease and leaves the status as it is.
+CLAIMED_IN_PLACE: Final = frozenset({_A.WRITEBACK_PENDING})
+
 #: Where each hold code may stand.
 HOLDS: Final[Mapping[Hold, frozenset[AttemptStatus]]] = {
     Hold.DRIFT: frozenset({_A.PENDING}),

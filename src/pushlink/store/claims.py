@@ -19,7 +19,9 @@ from pushlink.store.rows import AttemptRow, columns_of, read_row
 from pushlink.store.tables import UtcTime, push_attempt
 
 #: Literal on purpose: the planner must see that the partial indexes of `tables.py` cover these predicates.
-_DUE = sa.text("pushlink_push_attempt.status IN ('pending', 'writeback_pending') AND pushlink_push_attempt.hold_code IS NULL")
+_DUE = sa.text(
+    "pushlink_push_attempt.status IN ('pending', 'writeback_pending') AND pushlink_push_attempt.hold_code IS NULL"
+)
 _LEASED = sa.text("pushlink_push_attempt.status IN ('processing', 'post_sent', 'writeback_commit_pending')")
 
 
@@ -67,9 +69,7 @@ def share(queues: Sequence[Queue], turn: Turn, limit: int) -> list[tuple[Queue, 
     """How many rows each queue may give to this claim, in the order of turns: tenants first, then destinations."""
     by_tenant = {tenant: list(lines) for tenant, lines in groupby(sorted(queues), key=lambda queue: queue.tenant)}
     tenants = _rotated(sorted(by_tenant), turn.last_tenant)
-    lines = {
-        tenant: _rotated_queues(by_tenant[tenant], turn.last_destination.get(tenant, "")) for tenant in tenants
-    }
+    lines = {tenant: _rotated_queues(by_tenant[tenant], turn.last_destination.get(tenant, "")) for tenant in tenants}
     counts: dict[Queue, int] = {}
     order: list[Queue] = []
     given = 0

@@ -1,0 +1,157 @@
+"""The compare-and-set of links: the only writer of a link's status.
+
+A link is born finalized or not at all: two unique keys decide, one for its slot and one for its remote record. Every
+later move is bound to the row version that its mover read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from pushlink.protocol.snapshots import AttemptId, LinkKey
+from pushlink.protocol.states import LinkEvent, LinkStatus, follow_link
+from pushlink.store.dialect import array_rows, insert_ignore
+from pushlink.store.events import Event, insert_events, write_json
+from pushlink.store.rows import LinkRow
+from pushlink.store.tables import UtcTime, remote_link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewLink:
+    """A link to finalize: the row as it shall stand, and who made it."""
+
+    row: LinkRow
+    attempt_id: AttemptId | None
+    actor: str
+    reason: str | None = None
+
+
+def insert_links(conn: sa.Connection, items: Sequence[NewLink], *, now: dt.datetime) -> list[bool]:
+    """Insert each link unless its slot or its remote record is taken; False where one of the two unique keys said no."""
+    if not items:
+        return []
+    columns: dict[str, sa.types.TypeEngine[object]] = {
+        c.name: UtcTime() if isinstance(c.type, UtcTime) else sa.BigInteger() if c.name == "row_version" else sa.Text()
+        for c in remote_link.columns
+    }
+    status = follow_link(None, LinkEvent.FINALIZE)
+    rows = array_rows(
+        conn,
+        "linked",
+        columns,
+        [tuple(status.value if name == "status" else getattr(item.row, name) for name in columns) for item in items],
+    )
+    chosen = sa.select(*(rows.c[name] for name in columns)).where(sa.true()).order_by(rows.c.link_key)
+    statement = insert_ignore(remote_link).from_select(list(columns), chosen).returning(remote_link.c.id)
+    written = {row.id for row in conn.execute(statement)}
+    insert_events(
+        conn,
+        [
+            Event(
+                attempt_id=item.attempt_id,
+                link_key=item.row.link_key,
+                tenant=item.row.tenant,
+                subject="link",
+                event=LinkEvent.FINALIZE.value,
+                to_status=status.value,
+                actor=item.actor,
+                reason=item.reason,
+                evidence={"link_id": item.row.id, "remote_id": item.row.remote_id},
+                row_version=1,
+            )
+            for item in items
+            if item.row.id in written
+        ],
+        now=now,
+    )
+    return [item.row.id in written for item in items]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkMove:
+    """One transition of one link, bound to the row version that the mover read."""
+
+    link_id: str
+    link_key: LinkKey
+    tenant: str
+    status: LinkStatus
+    row_version: int
+    event: LinkEvent
+    actor: str
+    attempt_id: AttemptId | None = None
+    reason_code: str | None = None
+    evidence: Mapping[str, object] | None = None
+
+
+def move_links(conn: sa.Connection, moves: Sequence[LinkMove], *, now: dt.datetime) -> list[bool]:
+    """Make each move if the link is still as named; a retired link lets go of its remote record."""
+    if not moves:
+        return []
+    targets = [follow_link(move.status, move.event) for move in moves]
+    rows = array_rows(
+        conn,
+        "moves",
+        {
+            "id": sa.Text(),
+            "version": sa.BigInteger(),
+            "old_status": sa.Text(),
+            "new_status": sa.Text(),
+            "new_reason": sa.Text(),
+            "new_evidence": sa.Text(),
+            "frees_slot": sa.Boolean(),
+        },
+        [
+            (
+                m.link_id,
+                m.row_version,
+                m.status.value,
+                target.value,
+                m.reason_code,
+                write_json(m.evidence),
+                m.event is LinkEvent.RELEASE_SLOT,
+            )
+            for m, target in zip(moves, targets, strict=True)
+        ],
+    )
+    t, m = remote_link, rows.c
+    statement = (
+        sa.update(t)
+        .where(t.c.id == m.id, t.c.row_version == m.version, t.c.status == m.old_status)
+        .values(
+            status=m.new_status,
+            locator_key=sa.case((m.new_status == LinkStatus.RETIRED.value, sa.null()), else_=t.c.locator_key),
+            slot_key=sa.case((m.frees_slot, sa.null()), else_=t.c.slot_key),
+            reason_code=m.new_reason,
+            evidence=m.new_evidence,
+            updated_at=sa.bindparam("moved_at", now, UtcTime()),
+            row_version=t.c.row_version + 1,
+        )
+        .returning(t.c.id)
+    )
+    written = {row.id for row in conn.execute(statement)}
+    insert_events(
+        conn,
+        [
+            Event(
+                attempt_id=move.attempt_id,
+                link_key=move.link_key,
+                tenant=move.tenant,
+                subject="link",
+                event=move.event.value,
+                from_status=move.status.value,
+                to_status=target.value,
+                actor=move.actor,
+                reason=move.reason_code,
+                evidence=move.evidence,
+                row_version=move.row_version + 1,
+            )
+            for move, target in zip(moves, targets, strict=True)
+            if move.link_id in written
+        ],
+        now=now,
+    )
+    return [move.link_id in written for move in moves]
