@@ -11,13 +11,16 @@ import re
 from enum import StrEnum
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer
 
 #: A JSON Pointer (RFC 6901): empty for the whole document, else it starts with a slash.
 Pointer: TypeAlias = Annotated[str, Field(pattern=r"^(/([^~/]|~[01])*)*$")]
 
+#: The integers that every JSON reader keeps exact, RFC 8785 among them; a larger constant is written as text.
+INTEGER_MAX = 2**53 - 1
+
 #: A JSON scalar of a criterion or a constant. Numbers with a fraction are written as text: equality is exact.
-Scalar: TypeAlias = str | int | bool | None
+Scalar: TypeAlias = str | Annotated[int, Field(ge=-INTEGER_MAX, le=INTEGER_MAX)] | bool | None
 
 #: Wide enough that a duration frozen in milliseconds is read back.
 DURATION_PATTERN = r"^[0-9]{1,12}(ms|s|m|h|d)$"
@@ -46,6 +49,19 @@ DurationMs: TypeAlias = Annotated[
     BeforeValidator(_duration_ms, json_schema_input_type=Annotated[str, Field(pattern=DURATION_PATTERN)]),
     PlainSerializer(lambda ms: f"{ms}ms", return_type=str),
 ]
+
+
+def _plain_json(value: JsonValue) -> JsonValue:
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) > INTEGER_MAX):
+        msg = "write a number with a fraction, or one beyond 2^53, as text"
+        raise ValueError(msg)
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _plain_json(item)
+    return value
+
+
+#: A literal JSON value of a pack: text, integers, booleans, null, lists and objects.
+PlainJson: TypeAlias = Annotated[JsonValue, AfterValidator(_plain_json)]
 
 
 class Contract(BaseModel):
@@ -82,6 +98,7 @@ class Canonical(StrEnum):
     INTEGER_V1 = "integer_v1"  # decimal digits of a JSON integer or of text
     UUID_LOWER_V1 = "uuid_lower_v1"  # 8-4-4-4-12 hexadecimal digits in lower case
     LOWER_V1 = "lower_v1"  # text in lower case (ASCII letters only)
+    CASE_CHECKSUM_18_V1 = "case_checksum_18_v1"  # 15 case-sensitive characters plus 3 that spell out their case
 
 
 class IdExtractor(Contract):
@@ -107,10 +124,15 @@ class Success(Contract):
 
 
 class Response(Contract):
-    """What to read from a successful response. The first extractor with a non-empty result decides."""
+    """What to read from a response. The first id extractor with a non-empty result decides on a success.
+
+    `candidates` read any other answer (a duplicate that names the existing record, say); what they find is evidence for
+    a person and is never adopted by itself.
+    """
 
     id: tuple[IdExtractor, ...] = ()
     id_rule: IdRule = IdRule()
+    candidates: tuple[IdExtractor, ...] = ()
 
 
 class Body(Contract):
@@ -118,7 +140,7 @@ class Body(Contract):
 
     encoding: Literal["json"] = "json"
     media_type: str = "application/json"
-    envelope: dict[str, object] | None = None
+    envelope: dict[str, PlainJson] | None = None
     insert_at: Pointer = ""
 
 
@@ -147,14 +169,18 @@ class UpdateContract(Contract):
 
 
 class Encode(Contract):
-    """One closed, versioned transform of a source value. Exactly one part is written; lint refuses two."""
+    """One closed, versioned transform of a source value: normalise, convert, shorten, wrap, in this order.
+
+    At most one of the nine conversions is written (`string` to `join`; `zone` belongs to the three that write moments);
+    `values.encode_problems` says what is wrong with an encoding, whatever the value.
+    """
 
     string: bool | None = None
     decimal_string: Annotated[int, Field(ge=0, le=18)] | None = None  # digits after the point
     minor_units: Annotated[int, Field(ge=0, le=6)] | None = None  # 19.99 with 2 becomes 1999
-    date: str | None = None  # a strftime pattern for a calendar date
-    datetime: str | None = None  # a strftime pattern, or "rfc3339"
-    zone: str | None = None  # IANA zone that `datetime` is written in; default UTC
+    date: str | None = None  # a pattern of %Y %m %d and the like for a calendar date
+    datetime: str | None = None  # a pattern of %Y %m %d %H %M %S and the like, or "rfc3339"
+    zone: str | None = None  # IANA zone in which a moment is written; default UTC
     epoch: Literal["s", "ms"] | None = None
     enum_map: dict[str, Scalar] | None = None
     bool_map: dict[Literal["true", "false"], Scalar] | None = None
@@ -248,6 +274,7 @@ class ProfileContract(Contract):
     auth: Auth = Auth()
     headers: dict[str, str] = {}
     active: bool = True
+    path_characters: str = ""  # which of / \ ? # % a remote id may hold in a path; they are sent percent-encoded
     timeouts: Timeouts = Timeouts()
     retry: Retry = Retry()
     body_bytes_max: Annotated[int, Field(ge=1)] = 1_048_576
