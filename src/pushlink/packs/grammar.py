@@ -1,0 +1,253 @@
+"""The small languages inside a pack's texts: paths, extractors, patterns, headers, addresses, references.
+
+Each function reads one text and yields a sentence for everything that is wrong with it; nothing is yielded for a good
+one. They are no laxer than what renders and sends, so that a pack which passes here is not refused for its form later.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Final
+
+from pushlink.protocol.paths import template_problem
+
+#: A pattern longer than this is a program; an id inside a text needs a line.
+PATTERN_CHARACTERS_MAX: Final = 256
+
+#: Characters of a header value that any server takes.
+HEADER_CHARACTERS_MAX: Final = 8_000
+
+_BODY_SOURCE = re.compile(r"\$response\.body#(?:/(?:[^~/]|~[01])*)*")
+_HEADER_SOURCE = re.compile(r"\$response\.header\.(?P<name>[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256})")
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+# What frames a message, names its target, proves who sends it or makes it repeatable has its own key, or is nobody's.
+_FRAMING: Final = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "expect",
+        "forwarded",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "via",
+        "x-forwarded-host",
+    }
+)
+_CREDENTIALS: Final = frozenset({"authorization", "cookie", "cookie2", "set-cookie", "set-cookie2"})
+_REPEATABLE: Final = frozenset({"idempotency-key", "x-idempotency-key", "repeatability-request-id"})
+_OVERRIDING: Final = frozenset({"x-http-method", "x-http-method-override", "x-method-override", "x-original-url"})
+
+_SECRET_NAME = re.compile(
+    r"secret|passw(?:or)?d|api[-_]?key|access[-_]?key|private[-_]?key|auth[-_]?(?:key|token)|token|credential|signature"
+    r"|session[-_]?id",
+    re.IGNORECASE,
+)
+_SECRET_VALUE = re.compile(r"(?:bearer|basic|token|digest) +\S{6,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*", re.IGNORECASE)
+
+_BASE_URL = re.compile(
+    r"https?://(?P<host>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::(?P<port>[0-9]{1,5}))?(?P<path>/.*)?"
+)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.IGNORECASE)
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
+
+_ENV_REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]{0,199}")
+_FILE_REFERENCE = re.compile(r"file:[^\x00-\x1f\x7f]{1,1000}")
+
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(?:; ?[A-Za-z0-9-]+=[A-Za-z0-9._-]+)*")
+
+
+def path_problems(path: str, *, variables: frozenset[str]) -> Iterator[str]:
+    """What is wrong with a path template in which exactly these variables must stand."""
+    if "?" in path or "#" in path:
+        yield "Remove the query or fragment: a path template is a path only."
+        return
+    if problem := template_problem(path, allowed=variables):
+        yield f"{sentence(problem)} Write a path below base_url, such as /records{''.join(_shown(variables))}."
+        return
+    for name in sorted(variables):
+        if f"{{{name}}}" not in path:
+            yield f"Write {{{name}}} where the id of the remote record stands: without it the path is another route."
+
+
+def _shown(variables: frozenset[str]) -> Iterator[str]:
+    return (f"/{{{name}}}" for name in sorted(variables))
+
+
+def sentence(problem: str) -> str:
+    """A problem that the protocol names in passing, as a sentence of its own."""
+    return f"{problem[:1].upper()}{problem[1:].rstrip('.')}."
+
+
+def extractor_problem(source: str) -> str | None:
+    """What is wrong with the source of an id."""
+    if _BODY_SOURCE.fullmatch(source) or _HEADER_SOURCE.fullmatch(source):
+        return None
+    return "Write $response.body#/pointer/to/the/id or $response.header.Name."
+
+
+def extractor_header(source: str) -> str | None:
+    """The header that a source of an id names, if it names one."""
+    match = _HEADER_SOURCE.fullmatch(source)
+    return match["name"] if match else None
+
+
+def pattern_problems(pattern: str, *, groups: int) -> Iterator[str]:
+    """What is wrong with a regular expression that is anchored and has exactly so many groups."""
+    if len(pattern) > PATTERN_CHARACTERS_MAX:
+        yield f"The pattern is longer than {PATTERN_CHARACTERS_MAX} characters."
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what Python will read in another way one day
+            compiled = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError, Warning) as error:
+        yield f"The pattern is no regular expression: {error}."
+        return
+    shape = _PatternShape(pattern)
+    if not shape.anchored:
+        yield "Anchor the pattern: start it with ^ and end it with $, and put alternatives in a group (?:a|b)."
+    if compiled.groups != groups:
+        wanted = "exactly one group ( ) around the id" if groups else "no group; (?: ) groups without capturing"
+        yield f"Write {wanted}; there are {compiled.groups}."
+    if shape.repeats_group:
+        yield "Repeat a group a fixed number of times only, as in (?:ab){3}: others can run for ever on a hostile text."
+    if shape.looks_around:
+        yield "Remove look-around and back-references: the text itself must have the form."
+
+
+class _PatternShape:
+    """What can be seen of a compiled pattern from its text, character by character."""
+
+    def __init__(self, pattern: str) -> None:
+        self.repeats_group = False
+        self.looks_around = bool(re.search(r"\(\?(?:[=!]|<[=!]|\(|P=)", pattern))
+        self._alternatives = False
+        self._ends_anchored = False
+        self._scan(pattern)
+        self.anchored = pattern.startswith("^") and self._ends_anchored and not self._alternatives
+
+    def _scan(self, pattern: str) -> None:
+        depth, index, in_class = 0, 0, False
+        while index < len(pattern):
+            character = pattern[index]
+            if character == "\\":
+                self.looks_around |= not in_class and pattern[index + 1 : index + 2] in set("123456789")
+                index += 2
+                continue
+            if in_class:
+                # A closing bracket directly after the opening one, or after its ^, is a member of the class.
+                in_class = character != "]"
+            elif character == "[":
+                in_class = True
+                index += 1 if pattern[index + 1 : index + 2] == "^" else 0
+                index += 1 if pattern[index + 1 : index + 2] == "]" else 0
+            elif character == "(":
+                depth += 1
+            elif character == ")":
+                depth -= 1
+                self.repeats_group |= bool(re.match(r"[*+]|\{[0-9]*,[0-9]*\}", pattern[index + 1 :]))
+            elif character == "|" and depth == 0:
+                self._alternatives = True
+            elif character == "$" and index == len(pattern) - 1:
+                self._ends_anchored = True
+            index += 1
+
+
+def header_problems(name: str, value: str) -> Iterator[str]:
+    """What is wrong with a header that a pack sends with every request."""
+    lower = name.lower()
+    if not _HEADER_NAME.fullmatch(name):
+        yield "This is no header name: write letters, digits and hyphens."
+    elif lower in _CREDENTIALS:
+        yield f"`{name}` cannot be written in a pack. Credentials come from `auth` and `credential_ref`."
+    elif lower in _REPEATABLE:
+        yield f"`{name}` cannot be written in a pack: the key of a request is made for each attempt."
+    elif lower == "content-type":
+        yield f"`{name}` cannot be written here. Use `body.media_type`."
+    elif lower in _FRAMING or lower.startswith("proxy-"):
+        yield f"`{name}` cannot be written in a pack: it belongs to the connection, and the transport sets it."
+    elif lower in _OVERRIDING:
+        yield f"`{name}` cannot be written in a pack: method and path are the ones that the action says."
+    if len(value) > HEADER_CHARACTERS_MAX:
+        yield f"The value is longer than {HEADER_CHARACTERS_MAX} characters."
+    elif not _HEADER_VALUE.fullmatch(value):
+        yield "Write visible ASCII characters only, with no space at either end."
+
+
+def secret_suspected(name: str, value: str) -> bool:
+    """Whether a name, or the form of a value, says that a secret is written here in the clear."""
+    return bool(value) and bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+
+
+def base_url_problems(url: str) -> Iterator[str]:
+    """What is wrong with the address of a remote."""
+    scheme = _SCHEME.match(url)
+    if scheme is None or scheme[1] not in {"http", "https"}:
+        yield "Write the whole address: it starts with https:// (or http:// for a server on this machine)."
+        return
+    authority = url.partition("://")[2].partition("/")[0]
+    problems = False
+    if "@" in authority:
+        problems = True
+        yield "Remove the user and the password before the @: a credential is named by `credential_ref`, never written."
+    if "?" in url or "#" in url:
+        problems = True
+        yield "Remove the query or fragment: only scheme, host, port and a base path are kept."
+    if problems:
+        return
+    match = _BASE_URL.fullmatch(url)
+    if match is None or not _is_host(match["host"]):
+        yield "Write a host name in ASCII (an international one in its xn-- form), or an address in its usual form."
+        return
+    port_max = 65_535
+    if match["port"] and not 0 < int(match["port"]) <= port_max:
+        yield f"{match['port']} is no port: write 1 to {port_max}, or nothing."
+    path = (match["path"] or "").removesuffix("/")
+    if path:
+        yield from path_problems(path, variables=frozenset())
+
+
+def is_loopback_or_private(url: str) -> bool:
+    """Whether a sound address names this machine or a private network, by itself and without any look-up."""
+    match = _BASE_URL.fullmatch(url)
+    host = match["host"].strip("[]").lower() if match else ""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _is_host(host: str) -> bool:
+    labels = host.strip("[]").split(".")
+    if host.startswith("[") or _NUMERIC_LABEL.fullmatch(labels[-1]):
+        try:
+            address = ipaddress.ip_address(host.strip("[]"))
+        except ValueError:
+            return False
+        return (address.version == 6) is host.startswith("[")  # noqa: PLR2004  # the version of the protocol
+    return all(_LABEL.fullmatch(label) for label in labels)
+
+
+def credential_ref_problem(reference: str) -> str | None:
+    """What is wrong with the name of a credential."""
+    if _ENV_REFERENCE.fullmatch(reference) or _FILE_REFERENCE.fullmatch(reference):
+        return None
+    return "Write env:NAME for an environment variable, or file:/path for a file; the secret itself is never written."
+
+
+def media_type_problem(media_type: str) -> str | None:
+    """What is wrong with a media type."""
+    return None if _MEDIA_TYPE.fullmatch(media_type) else "Write a media type such as application/json."
