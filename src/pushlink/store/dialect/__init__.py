@@ -8,15 +8,25 @@ The rest of the store imports from here and never asks which engine it talks to.
 """
 
 from pushlink.store.dialect.arrays import ORDINALITY, array_rows
-from pushlink.store.dialect.ddl import insert_ignore, partial_index, serial_column
+from pushlink.store.dialect.ddl import (
+    append_only_ddl,
+    insert_ignore,
+    lock_schema,
+    missing_triggers,
+    partial_index,
+    serial_column,
+)
 from pushlink.store.dialect.engines import create_engine, current_time, read_only, timeline
 
 __all__ = [
     "ORDINALITY",
+    "append_only_ddl",
     "array_rows",
     "create_engine",
     "current_time",
     "insert_ignore",
+    "lock_schema",
+    "missing_triggers",
     "partial_index",
     "read_only",
     "serial_column",

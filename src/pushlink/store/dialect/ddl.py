@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Self
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
+
+from pushlink.store.columns import UtcTime
 
 
 def serial_column(name: str = "id") -> sa.Column[int]:
@@ -39,3 +41,111 @@ def insert_ignore(table: sa.Table) -> postgresql.Insert:
     Both engines read the clause alike, so one construct serves both; RETURNING names the rows that went in.
     """
     return _InsertIgnore(table).on_conflict_do_nothing()
+
+
+# ------------------------------------------------------------------------------------------------ append-only tables
+
+_REFUSE_FUNCTION: Final = """
+CREATE OR REPLACE FUNCTION pushlink_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'restrict_violation',
+        MESSAGE = TG_TABLE_NAME || ' is append-only: ' || TG_OP || ' is refused.';
+END
+$$
+"""
+_REFUSE_ROWS: Final = """
+CREATE TRIGGER %(table)s_keeps_rows BEFORE UPDATE OR DELETE ON %(table)s
+FOR EACH ROW EXECUTE FUNCTION pushlink_refuse_change()
+"""
+_REFUSE_TRUNCATE: Final = """
+CREATE TRIGGER %(table)s_keeps_all BEFORE TRUNCATE ON %(table)s
+FOR EACH STATEMENT EXECUTE FUNCTION pushlink_refuse_change()
+"""
+_REFUSE_UPDATE: Final = """
+CREATE TRIGGER %(table)s_keeps_values BEFORE UPDATE ON %(table)s
+BEGIN SELECT RAISE(ABORT, '%(table)s is append-only: UPDATE is refused.'); END
+"""
+_REFUSE_DELETE: Final = """
+CREATE TRIGGER %(table)s_keeps_rows BEFORE DELETE ON %(table)s
+BEGIN SELECT RAISE(ABORT, '%(table)s is append-only: DELETE is refused.'); END
+"""
+# INSERT OR REPLACE deletes the row in its way, and fires no delete trigger unless the connection asked for recursive
+# triggers. So an insert that would meet a row is looked at first: the same row again is left out, as ON CONFLICT DO
+# NOTHING would leave it out; another row under its key is refused.
+_REFUSE_REPLACE: Final = """
+CREATE TRIGGER %(table)s_keeps_keys BEFORE INSERT ON %(table)s
+WHEN EXISTS (SELECT 1 FROM %(table)s AS old WHERE %(same_key)s)
+BEGIN
+    SELECT CASE WHEN EXISTS (SELECT 1 FROM %(table)s AS old WHERE %(same_row)s)
+        THEN RAISE(IGNORE)
+        ELSE RAISE(ABORT, '%(table)s is append-only: REPLACE is refused.') END;
+END
+"""
+
+
+_TRIGGERS: Final = {
+    "postgresql": {"keeps_rows": _REFUSE_ROWS, "keeps_all": _REFUSE_TRUNCATE},
+    "sqlite": {"keeps_values": _REFUSE_UPDATE, "keeps_rows": _REFUSE_DELETE, "keeps_keys": _REFUSE_REPLACE},
+}
+_EXISTING: Final = {
+    "postgresql": sa.text(
+        "SELECT c.relname, t.tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
+        " WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND pg_table_is_visible(c.oid)"
+    ),
+    "sqlite": sa.text("SELECT tbl_name, name FROM sqlite_master WHERE type = 'trigger'"),
+}
+
+
+def append_only_ddl(conn: sa.Connection, table: sa.Table) -> list[sa.DDL]:
+    """What makes the database itself refuse every change of `table` but an insert.
+
+    On PostgreSQL UPDATE, DELETE and TRUNCATE; on SQLite UPDATE, DELETE, and an INSERT that would replace a row.
+    """
+    names = {"table": table.name, "same_key": _same_key(table), "same_row": _same_row(table)}
+    patterns = list(_TRIGGERS[conn.dialect.name].values())
+    if conn.dialect.name == "postgresql":
+        patterns.insert(0, _REFUSE_FUNCTION)
+    return [_ddl(pattern, names) for pattern in patterns]
+
+
+def _ddl(pattern: str, names: Mapping[str, str]) -> sa.DDL:
+    return sa.DDL(pattern.strip(), context=names)  # type: ignore[no-untyped-call]
+
+
+def missing_triggers(conn: sa.Connection, tables: Iterable[sa.Table]) -> list[str]:
+    """The triggers that `append_only_ddl` makes for `tables` and the database does not have, or has switched off."""
+    existing = {(row[0], row[1]) for row in conn.execute(_EXISTING[conn.dialect.name])}
+    wanted = [(table.name, f"{table.name}_{kind}") for table in tables for kind in _TRIGGERS[conn.dialect.name]]
+    return [name for table, name in wanted if (table, name) not in existing]
+
+
+def _same_key(table: sa.Table) -> str:
+    uniques = [
+        list(c.columns) for c in table.constraints if isinstance(c, sa.UniqueConstraint | sa.PrimaryKeyConstraint)
+    ]
+    return " OR ".join(
+        "(" + " AND ".join(f"old.{column.name} = NEW.{column.name}" for column in key) + ")"
+        for key in sorted(uniques, key=lambda key: [column.name for column in key])
+    )
+
+
+def _same_row(table: sa.Table) -> str:
+    # An instant says when the row was written, not what it says.
+    return " AND ".join(
+        f"old.{column.name} IS NEW.{column.name}"
+        for column in table.columns
+        if not isinstance(column.type, sa.DateTime | UtcTime)
+    )
+
+
+# ------------------------------------------------------------------------------------------------ the schema's lock
+
+#: Any fixed number; it only has to be the same in every process that changes the schema.
+_SCHEMA_LOCK: Final = 0x70757368_6C696E6B
+
+
+def lock_schema(conn: sa.Connection) -> None:
+    """Keep every other schema change out until this transaction ends. On SQLite beginning it already does that."""
+    if conn.dialect.name == "postgresql":
+        conn.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
