@@ -59,6 +59,22 @@ def read_attempts(conn: sa.Connection, ids: Sequence[AttemptId]) -> list[Attempt
     return [found.get(i) for i in ids]
 
 
+def lock_claims(conn: sa.Connection, claims: Sequence[tuple[AttemptId, ClaimToken]]) -> list[bool]:
+    """Lock each attempt and say whether its claim token is still the one named."""
+    if not claims:
+        return []
+    rows = array_rows(conn, "claims", {"id": sa.Text()}, [(i,) for i, _ in claims])
+    t = push_attempt
+    statement = (
+        sa.select(t.c.id, t.c.claim_token)
+        .where(t.c.id.in_(sa.select(rows.c.id)))
+        .order_by(t.c.link_key)
+        .with_for_update(key_share=True, of=t)
+    )
+    found = {row.id: row.claim_token for row in conn.execute(statement)}
+    return [found.get(i) == token for i, token in claims]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """The right to send once: the owner's token, the freeze that will be sent, and how long the call may take."""

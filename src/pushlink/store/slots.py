@@ -155,7 +155,7 @@ class Acknowledgement:
     refused: Mapping[str, object] | None = None
 
 
-def acknowledge_versions(conn: sa.Connection, items: Sequence[Acknowledgement], *, now: dt.datetime) -> None:
+def acknowledge_versions(conn: sa.Connection, items: Sequence[Acknowledgement]) -> None:
     """Move `acknowledged_version` or `refused_version` up to the version that was sent; never back, never past it."""
     if not items:
         return
@@ -194,6 +194,18 @@ def forget_applied(conn: sa.Connection, keys: Sequence[LinkKey]) -> None:
         sa.update(push_slot)
         .where(push_slot.c.link_key == rows.c.link_key)
         .values(applied_values_digest=sa.null(), row_version=push_slot.c.row_version + 1)
+    )
+
+
+def mark_stale_mapping(conn: sa.Connection, keys: Sequence[LinkKey]) -> None:
+    """The wanted version was frozen under a mapping that was revalidated away; a backfill saves it again."""
+    if not keys:
+        return
+    rows = array_rows(conn, "keys", {"link_key": sa.Text()}, [(key,) for key in keys])
+    conn.execute(
+        sa.update(push_slot)
+        .where(push_slot.c.link_key == rows.c.link_key)
+        .values(wanted_state="stale_mapping", row_version=push_slot.c.row_version + 1)
     )
 
 

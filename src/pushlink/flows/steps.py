@@ -1,0 +1,560 @@
+"""Steps: what the flows' transactions do, for many flows at once.
+
+Each method is one `Tx` step. It takes locks in the one order (slot, link, attempt; by link key), calls store functions,
+and answers with a value for each flow. Steps that find a claim gone write nothing for it and say so; what a reply said
+is then kept as late evidence by a step of its own.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import sqlalchemy as sa
+
+from pushlink.errors import Code
+from pushlink.flows.followups import Followup, insert_followups
+from pushlink.flows.world import World
+from pushlink.ports import MirrorResult, MirrorWrite, RecordRef
+from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, LocatorKey, WritebackSnapshot
+from pushlink.protocol.states import (
+    CLAIMED_IN_PLACE,
+    AttemptStatus,
+    CreateEvent,
+    Hold,
+    LinkEvent,
+    MirrorStatus,
+    Operation,
+    UpdateEvent,
+    follow_create,
+)
+from pushlink.store import attempts, lifecycle, links, requests, responses, slots
+from pushlink.store.attempts import Checkpoint, LeaseLost, Release
+from pushlink.store.lifecycle import Claims, LinkMove, Lost, Move, Moved, NewLink
+from pushlink.store.rows import AttemptRow, LinkRow, RequestRow, SlotRow
+from pushlink.store.slots import Acknowledgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """An owner ends or gives back its claim without a reply."""
+
+    move: Move
+    acknowledges: int | None = None  # an update whose values the remote has already
+    outdates_wanted: bool = False  # the wanted version was frozen under a mapping that was revalidated away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """Ask to send: the checkpoint, the request it names, and everything that must still be as it was validated."""
+
+    attempt: AttemptRow
+    token: ClaimToken
+    actor: str
+    checkpoint: Checkpoint
+    request: RequestRow | None  # to be written now; None when the named freeze is there already
+    source: RecordRef
+    catalog_revision: int
+    link_id: str | None = None
+    link_version: int | None = None
+    link_mapping: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """The checkpoint is durable: send now, once."""
+
+    send_ordinal: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """Nothing may be sent. The claim was gone, or something changed and the attempt was given back."""
+
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One reply and what it means for a create or an update."""
+
+    attempt: AttemptRow
+    token: ClaimToken
+    actor: str
+    send_ordinal: int
+    reply: StoredReply
+    verdict: Mapping[str, object]
+    candidate_id: str | None
+    event: CreateEvent | UpdateEvent
+    reason_code: Code | None
+    detail: Mapping[str, object] | None = None
+    hold: Hold | None = None
+    retry_after_ms: int | None = None
+    counts_as_retry: bool = False
+    in_doubt: bool | None = None
+    link: LinkRow | None = None  # a create: the link to insert; its `id` is fresh
+    writeback: WritebackSnapshot | None = None
+    values_digest: Digest | None = None
+    link_event: LinkEvent | None = None  # an update: suspend the link in the same transaction
+    link_before: LinkRow | None = None
+    remote_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The answer is durable. `mirror` is what is left to write, for a create whose link is finalized."""
+
+    mirror: MirrorDue | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorDue:
+    """A mirror that its owner writes next."""
+
+    attempt: AttemptRow
+    token: ClaimToken
+    actor: str
+    writeback: WritebackSnapshot
+    remote_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimGone:
+    """The claim was gone when the answer came: keep it as late evidence."""
+
+
+_MIRROR_STATUS: Final[Mapping[MirrorResult, MirrorStatus]] = {
+    MirrorResult.WRITTEN: MirrorStatus.WRITTEN,
+    MirrorResult.FOREIGN_VALUE: MirrorStatus.SKIPPED_FOREIGN_VALUE,
+    MirrorResult.SOURCE_GONE: MirrorStatus.SKIPPED_SOURCE_DELETED,
+}
+
+
+class Steps:
+    """The steps over one `World`. A bound method is its own identity: a driver groups by it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def settle(self, conn: sa.Connection, items: Sequence[Settle], *, now: dt.datetime) -> list[Moved | Lost]:
+        """End or give back claims before any byte was sent."""
+        touched = [i.move.link_key for i in items if i.acknowledges is not None or i.outdates_wanted]
+        locked = dict(zip(touched, slots.lock_slots(conn, touched, nowait=True), strict=True))
+        results = lifecycle.move_attempts(conn, [i.move for i in items], now=now)
+        happened = [i for i, result in zip(items, results, strict=True) if isinstance(result, Moved)]
+        slots.acknowledge_versions(
+            conn,
+            [
+                Acknowledgement(
+                    link_key=i.move.link_key,
+                    version=i.acknowledges,
+                    values_digest=slot.applied_values_digest,
+                )
+                for i in happened
+                if i.acknowledges is not None and (slot := locked[i.move.link_key]) is not None
+            ],
+        )
+        slots.mark_stale_mapping(conn, [i.move.link_key for i in happened if i.outdates_wanted])
+        return results
+
+    def checkpoint(
+        self, conn: sa.Connection, items: Sequence[Permission], *, now: dt.datetime
+    ) -> list[Granted | Withheld]:
+        """Check again what validation read, then write the checkpoint under the fence (D-12, D-13, D-21)."""
+        revision = self._world.catalog.share_revision(conn)
+        exist = self._world.records.records_exist(conn, [i.source for i in items])
+        locked = links.read_links(conn, [i.attempt.link_key for i in items if i.link_id], lock=True)
+        by_key = {link.link_key: link for link in locked if link is not None}
+        changed = [
+            _changed(item, revision, there, by_key.get(item.attempt.link_key))
+            for item, there in zip(items, exist, strict=True)
+        ]
+        fit = [item for item, change in zip(items, changed, strict=True) if change is None]
+        answers = attempts.write_checkpoints(conn, [item.checkpoint for item in fit], now=now)
+        written = {
+            item.attempt.id: answer
+            for item, answer in zip(fit, answers, strict=True)
+            if not isinstance(answer, LeaseLost)
+        }
+        requests.insert_requests(conn, [i.request for i in fit if i.request and i.attempt.id in written])
+        lifecycle.move_attempts(
+            conn,
+            [
+                _given_back(item, change)
+                for item, change in zip(items, changed, strict=True)
+                if change is not None
+            ],
+            now=now,
+        )
+        return [
+            Granted(send_ordinal=answer.send_ordinal)
+            if (answer := written.get(item.attempt.id)) is not None
+            else Withheld(because=change or "the claim is gone or its lease is too short")
+            for item, change in zip(items, changed, strict=True)
+        ]
+
+    def record(
+        self, conn: sa.Connection, items: Sequence[Answer], *, now: dt.datetime
+    ) -> list[Recorded | ClaimGone]:
+        """Store each reply, then what it means: link, attempt, versions and the update that is due next, together."""
+        keys = [i.attempt.link_key for i in items]
+        locked = dict(zip(keys, slots.lock_slots(conn, keys, nowait=True), strict=True))
+        mine = self._mine(conn, items)
+        fresh = [i for i in items if mine[i.attempt.id] == "mine"]
+        responses.insert_responses(conn, [_received(i, late=False) for i in fresh], now=now)
+        linked = self._finalize_links(conn, [i for i in fresh if i.link is not None], now)
+        self._suspend_links(conn, fresh, now)
+        conflicts = {i.attempt.id: self._conflict(conn, i) for i in fresh if linked.get(i.attempt.id) is False}
+        moves = [_answer_move(i, linked.get(i.attempt.id), conflicts.get(i.attempt.id), now) for i in fresh]
+        results = lifecycle.move_attempts(conn, moves, now=now)
+        for item, result in zip(fresh, results, strict=True):
+            if isinstance(result, Lost):
+                msg = f"the claim of attempt {item.attempt.id} went while its answer was written"
+                raise RuntimeError(msg)  # rolls this group back; alone, the next try reads that the claim is gone
+        slots.acknowledge_versions(conn, [a for i in fresh if (a := _acknowledgement(i, linked)) is not None])
+        slots.forget_applied(conn, [i.attempt.link_key for i in fresh if i.event is UpdateEvent.UNKNOWN])
+        insert_followups(
+            conn,
+            [
+                Followup(slot=slot, after=i.attempt, actor=i.actor)
+                for i in fresh
+                if _opens_the_way(i, linked) and (slot := locked[i.attempt.link_key]) is not None
+            ],
+            ids=self._world.ids,
+            now=now,
+        )
+        # Where this very answer is stored already, the commit of an earlier try had happened after all.
+        return [
+            ClaimGone()
+            if mine[i.attempt.id] == "gone"
+            else Recorded(mirror=None if linked.get(i.attempt.id) is False else _mirror_due(i))
+            for i in items
+        ]
+
+    def keep_late(self, conn: sa.Connection, items: Sequence[Answer], *, now: dt.datetime) -> list[None]:
+        """A reply whose claim was gone: evidence without a transition, which reconciliation offers (D-14)."""
+        responses.insert_responses(conn, [_received(i, late=True) for i in items], now=now)
+        return [None] * len(items)
+
+    def mirror(self, conn: sa.Connection, items: Sequence[MirrorDue], *, now: dt.datetime) -> list[None]:
+        """Write mirrors where the fields hold what is expected; a failed one is left to the write-back claim."""
+        answers = self._world.records.write_mirrors(conn, [_mirror_write(i) for i in items])
+        settled = [(i, _MIRROR_STATUS[a]) for i, a in zip(items, answers, strict=True) if a in _MIRROR_STATUS]
+        failed = [(i, a) for i, a in zip(items, answers, strict=True) if a not in _MIRROR_STATUS]
+        self._settle_mirrors(conn, settled, now)
+        self._postpone_mirrors(conn, [(i, {"mirror": a.value}) for i, a in failed], now)
+        return [None] * len(items)
+
+    def mirror_failed(self, conn: sa.Connection, items: Sequence[MirrorDue], *, now: dt.datetime) -> list[None]:
+        """What runs instead when a mirror's own transaction failed: the row goes on to the write-back claim (DL-10)."""
+        self._postpone_mirrors(conn, [(i, {"mirror": "failed"}) for i in items], now)
+        return [None] * len(items)
+
+    def finalize_adopted(
+        self, conn: sa.Connection, items: Sequence[Answer], *, now: dt.datetime
+    ) -> list[Recorded | ClaimGone]:
+        """A write-back whose link is not there yet (an adopted id, a settled locator conflict): insert it first."""
+        keys = [i.attempt.link_key for i in items]
+        slots.lock_slots(conn, keys, nowait=True)
+        mine = self._mine(conn, items)
+        fresh = [i for i in items if mine[i.attempt.id] != "gone"]
+        linked = self._finalize_links(conn, fresh, now)
+        taken = [i for i in fresh if not linked[i.attempt.id]]
+        attempts.set_holds(
+            conn,
+            [
+                attempts.SetHold(
+                    row=current,
+                    hold=Hold.LOCATOR_CONFLICT,
+                    reason_code=Code.LOCATOR_CONFLICT,
+                    detail=self._conflict(conn, i),
+                    actor=i.actor,
+                )
+                for i, current in zip(taken, attempts.read_attempts(conn, [i.attempt.id for i in taken]), strict=True)
+                if current is not None
+            ],
+            now=now,
+        )
+        return [
+            ClaimGone()
+            if mine[i.attempt.id] == "gone" or not linked[i.attempt.id]
+            else Recorded(mirror=_mirror_due(i))
+            for i in items
+        ]
+
+    def settle_unmirrored(self, conn: sa.Connection, items: Sequence[MirrorDue], *, now: dt.datetime) -> list[None]:
+        """A write-back with no mirror to write ends finalized."""
+        self._settle_mirrors(conn, [(i, MirrorStatus.NONE) for i in items], now)
+        return [None] * len(items)
+
+    def _mine(self, conn: sa.Connection, items: Sequence[Answer]) -> dict[AttemptId, str]:
+        """For each attempt: `mine` (the claim lives), `recorded` (this very answer is stored), or `gone`."""
+        rows = attempts.lock_claims(conn, [(i.attempt.id, i.token) for i in items])
+        stored = responses.read_stored(conn, [(i.attempt.id, i.token, i.send_ordinal) for i in items])
+        return {
+            i.attempt.id: "recorded" if known else "mine" if held else "gone"
+            for i, held, known in zip(items, rows, stored, strict=True)
+        }
+
+    def _finalize_links(
+        self, conn: sa.Connection, items: Sequence[Answer], now: dt.datetime
+    ) -> dict[AttemptId, bool]:
+        new = [
+            NewLink(
+                row=replace(i.link, finalized_at=now, updated_at=now),
+                attempt_id=i.attempt.id,
+                actor=i.actor,
+                reason=i.reason_code,
+            )
+            for i in items
+            if i.link is not None
+        ]
+        answers = lifecycle.insert_links(conn, new, now=now)
+        return {i.attempt.id: answer for i, answer in zip(items, answers, strict=True)}
+
+    def _suspend_links(self, conn: sa.Connection, items: Sequence[Answer], now: dt.datetime) -> None:
+        moves = [
+            LinkMove(
+                link_id=i.link_before.id,
+                link_key=i.link_before.link_key,
+                tenant=i.link_before.tenant,
+                status=i.link_before.status,
+                row_version=i.link_before.row_version,
+                event=i.link_event,
+                actor=i.actor,
+                attempt_id=i.attempt.id,
+                reason_code=i.reason_code,
+                evidence=i.detail,
+            )
+            for i in items
+            if i.link_event is not None and i.link_before is not None
+        ]
+        lifecycle.move_links(conn, moves, now=now)
+
+    def _conflict(self, conn: sa.Connection, item: Answer) -> dict[str, object]:
+        if item.link is None or item.link.locator_key is None:
+            return {}
+        [owner] = links.read_locators(conn, [LocatorKey(item.link.locator_key)])
+        return {
+            "remote_id": item.link.remote_id,
+            "owner_link_key": owner.link_key if owner else None,
+            "claimed_by_link_key": item.attempt.link_key,
+        }
+
+    def _settle_mirrors(
+        self, conn: sa.Connection, settled: Sequence[tuple[MirrorDue, MirrorStatus]], now: dt.datetime
+    ) -> None:
+        moves = [
+            _owner_move(
+                i,
+                CreateEvent.MIRROR_SETTLED,
+                detail={"mirror": status.value},
+            )
+            for i, status in settled
+        ]
+        results = lifecycle.move_attempts(conn, moves, now=now)
+        links.set_mirror_status(
+            conn,
+            [
+                links.MirrorOutcome(link_key=i.attempt.link_key, status=status)
+                for (i, status), result in zip(settled, results, strict=True)
+                if isinstance(result, Moved)
+            ],
+            now=now,
+        )
+
+    def _postpone_mirrors(
+        self, conn: sa.Connection, failed: Sequence[tuple[MirrorDue, Mapping[str, object]]], now: dt.datetime
+    ) -> None:
+        terms = self._world.terms
+        tired = [(i, MirrorStatus.GIVEN_UP) for i, _ in failed if i.attempt.retry_count >= terms.mirror_tries_max]
+        again = [(i, detail) for i, detail in failed if i.attempt.retry_count < terms.mirror_tries_max]
+        self._settle_mirrors(conn, tired, now)
+        due = {
+            i.attempt.id: now + dt.timedelta(milliseconds=terms.mirror_pause_ms * 2 ** min(i.attempt.retry_count, 8))
+            for i, _ in again
+        }
+        first = [(i, detail) for i, detail in again if i.attempt.status not in CLAIMED_IN_PLACE]
+        lifecycle.move_attempts(
+            conn,
+            [
+                replace(
+                    _owner_move(i, CreateEvent.MIRROR_FAILED, detail=detail),
+                    not_before=due[i.attempt.id],
+                    reason_code=Code.MIRROR_FAILED,
+                )
+                for i, detail in first
+            ],
+            now=now,
+        )
+        attempts.release_writebacks(
+            conn,
+            [
+                Release(
+                    attempt_id=i.attempt.id,
+                    token=i.token,
+                    not_before=due[i.attempt.id],
+                    reason_code=Code.MIRROR_FAILED,
+                    detail=detail,
+                )
+                for i, detail in again
+                if i.attempt.status in CLAIMED_IN_PLACE
+            ],
+            now=now,
+        )
+        links.set_mirror_status(
+            conn,
+            [links.MirrorOutcome(link_key=i.attempt.link_key, status=MirrorStatus.FAILED) for i, _ in again],
+            now=now,
+        )
+
+
+def _changed(item: Permission, revision: int, exists: bool, link: LinkRow | None) -> str | None:
+    """What is no longer as it was validated, in words; `None` when the send may go on."""
+    if revision != item.catalog_revision:
+        return "the catalogue changed"
+    if not exists:
+        return "the source record is gone"
+    if item.link_id is None:
+        return None
+    if link is None or link.id != item.link_id or link.row_version != item.link_version:
+        return "the link changed"
+    return "the mapping was revalidated" if link.mapping_fingerprint != item.link_mapping else None
+
+
+def _given_back(item: Permission, change: str) -> Move:
+    return Move(
+        attempt_id=item.attempt.id,
+        link_key=item.attempt.link_key,
+        tenant=item.attempt.tenant,
+        operation=item.attempt.operation,
+        status=item.attempt.status,
+        event=CreateEvent.GIVE_BACK if item.attempt.operation is Operation.CREATE else UpdateEvent.GIVE_BACK,
+        token=item.token,
+        actor=item.actor,
+        reason_code=Code.GIVEN_BACK,
+        detail={"because": change},
+        claims=Claims.FORGIVE,
+    )
+
+
+def _received(item: Answer, *, late: bool) -> responses.Received:
+    return responses.Received(
+        attempt_id=item.attempt.id,
+        link_key=item.attempt.link_key,
+        token=item.token,
+        send_ordinal=item.send_ordinal,
+        reply=item.reply,
+        verdict=item.verdict,
+        candidate_id=item.candidate_id,
+        late=late,
+    )
+
+
+def _linked_event(item: Answer) -> CreateEvent:
+    return CreateEvent.LINK_FINALIZED if item.writeback else CreateEvent.LINK_FINALIZED_NO_MIRROR
+
+
+def _answer_move(
+    item: Answer, linked: bool | None, conflict: Mapping[str, object] | None, now: dt.datetime
+) -> Move:
+    """The move that an answer makes; for a create with an id, the insert of the link has decided which one (D-15)."""
+    move = Move(
+        attempt_id=item.attempt.id,
+        link_key=item.attempt.link_key,
+        tenant=item.attempt.tenant,
+        operation=item.attempt.operation,
+        status=item.attempt.status,
+        event=item.event,
+        token=item.token,
+        actor=item.actor,
+        reason_code=item.reason_code,
+        detail=item.detail,
+        hold=item.hold,
+        not_before=None
+        if item.retry_after_ms is None
+        else now + dt.timedelta(milliseconds=item.retry_after_ms),
+        in_doubt=item.in_doubt,
+        retries=1 if item.counts_as_retry else 0,
+    )
+    if item.link is None:
+        return move
+    if linked:
+        return replace(move, event=_linked_event(item), remote_id=item.link.remote_id, in_doubt=False)
+    return replace(
+        move,
+        event=CreateEvent.LOCATOR_TAKEN,
+        remote_id=item.link.remote_id,
+        hold=Hold.LOCATOR_CONFLICT,
+        reason_code=Code.LOCATOR_CONFLICT,
+        detail={**(item.detail or {}), **(conflict or {})},
+        in_doubt=False,
+    )
+
+
+def _acknowledgement(item: Answer, linked: Mapping[AttemptId, bool]) -> Acknowledgement | None:
+    if linked.get(item.attempt.id) or item.event is UpdateEvent.APPLIED:
+        return Acknowledgement(
+            link_key=item.attempt.link_key, version=item.attempt.version, values_digest=item.values_digest
+        )
+    if item.event is UpdateEvent.REJECT:
+        return Acknowledgement(
+            link_key=item.attempt.link_key,
+            version=item.attempt.version,
+            values_digest=None,
+            refused={"reason_code": item.reason_code, **(item.detail or {})},
+        )
+    return None
+
+
+def _opens_the_way(item: Answer, linked: Mapping[AttemptId, bool]) -> bool:
+    """Whether the next update of this link may be made now."""
+    return linked.get(item.attempt.id, False) or item.event in (UpdateEvent.APPLIED, UpdateEvent.REJECT)
+
+
+def _mirror_due(item: Answer) -> MirrorDue | None:
+    if item.link is None or item.writeback is None:
+        return None
+    return MirrorDue(
+        attempt=replace(item.attempt, status=_status_with_mirror_due(item.attempt.status)),
+        token=item.token,
+        actor=item.actor,
+        writeback=item.writeback,
+        remote_id=item.link.remote_id,
+    )
+
+
+def _status_with_mirror_due(status: AttemptStatus) -> AttemptStatus:
+    return status if status in CLAIMED_IN_PLACE else follow_create(status, CreateEvent.LINK_FINALIZED)
+
+
+def _mirror_write(item: MirrorDue) -> MirrorWrite:
+    snapshot = item.writeback
+    values: dict[str, str | None] = {snapshot.remote_id_field: item.remote_id}
+    expected: dict[str, str | None] = {snapshot.remote_id_field: snapshot.expected_remote_id}
+    if snapshot.provenance_field is not None:
+        values[snapshot.provenance_field] = snapshot.provenance_value
+        expected[snapshot.provenance_field] = snapshot.expected_provenance
+    return MirrorWrite(
+        ref=RecordRef(source_object=snapshot.source_object, record_id=snapshot.source_record_id),
+        values=values,
+        expected=expected,
+    )
+
+
+def _owner_move(item: MirrorDue, event: CreateEvent, *, detail: Mapping[str, object]) -> Move:
+    return Move(
+        attempt_id=item.attempt.id,
+        link_key=item.attempt.link_key,
+        tenant=item.attempt.tenant,
+        operation=item.attempt.operation,
+        status=item.attempt.status,
+        event=event,
+        token=item.token,
+        actor=item.actor,
+        detail=detail,
+        retries=1 if event is CreateEvent.MIRROR_FAILED else 0,
+    )
