@@ -12,42 +12,28 @@ import warnings
 from collections.abc import Iterator
 from typing import Final
 
-from pushlink.protocol.paths import template_problem
+from pushlink.protocol.headers import header_problem
+from pushlink.protocol.paths import ROUTE_CHARACTERS, template_problem
 
 #: A pattern longer than this is a program; an id inside a text needs a line.
 PATTERN_CHARACTERS_MAX: Final = 256
 
-#: Characters of a header value that any server takes.
-HEADER_CHARACTERS_MAX: Final = 8_000
-
 _BODY_SOURCE = re.compile(r"\$response\.body#(?:/(?:[^~/]|~[01])*)*")
 _HEADER_SOURCE = re.compile(r"\$response\.header\.(?P<name>[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256})")
 
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
-_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-# What frames a message, names its target, proves who sends it or makes it repeatable has its own key, or is nobody's.
-_FRAMING: Final = frozenset(
+# What makes a request repeatable, or changes its method or target behind the back of the action.
+_REPEATABLE: Final = frozenset({"idempotency-key", "x-idempotency-key", "repeatability-request-id"})
+_OVERRIDING: Final = frozenset(
     {
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "expect",
         "forwarded",
-        "host",
-        "http2-settings",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "via",
         "x-forwarded-host",
+        "x-http-method",
+        "x-http-method-override",
+        "x-method-override",
+        "x-original-url",
+        "x-rewrite-url",
     }
 )
-_CREDENTIALS: Final = frozenset({"authorization", "cookie", "cookie2", "set-cookie", "set-cookie2"})
-_REPEATABLE: Final = frozenset({"idempotency-key", "x-idempotency-key", "repeatability-request-id"})
-_OVERRIDING: Final = frozenset({"x-http-method", "x-http-method-override", "x-method-override", "x-original-url"})
 
 _SECRET_NAME = re.compile(
     r"secret|passw(?:or)?d|api[-_]?key|access[-_]?key|private[-_]?key|auth[-_]?(?:key|token)|token|credential|signature"
@@ -89,6 +75,13 @@ def _shown(variables: frozenset[str]) -> Iterator[str]:
 def sentence(problem: str) -> str:
     """A problem that the protocol names in passing, as a sentence of its own."""
     return f"{problem[:1].upper()}{problem[1:].rstrip('.')}."
+
+
+def path_characters_problem(characters: str) -> str | None:
+    """What is wrong with the list of characters that an id may hold in a path."""
+    if set(characters) <= ROUTE_CHARACTERS:
+        return None
+    return f"Write only those of {' '.join(sorted(ROUTE_CHARACTERS))} that ids hold; every other one is sent anyway."
 
 
 def extractor_problem(source: str) -> str | None:
@@ -169,22 +162,12 @@ class _PatternShape:
 def header_problems(name: str, value: str) -> Iterator[str]:
     """What is wrong with a header that a pack sends with every request."""
     lower = name.lower()
-    if not _HEADER_NAME.fullmatch(name):
-        yield "This is no header name: write letters, digits and hyphens."
-    elif lower in _CREDENTIALS:
-        yield f"`{name}` cannot be written in a pack. Credentials come from `auth` and `credential_ref`."
-    elif lower in _REPEATABLE:
+    if lower in _REPEATABLE:
         yield f"`{name}` cannot be written in a pack: the key of a request is made for each attempt."
-    elif lower == "content-type":
-        yield f"`{name}` cannot be written here. Use `body.media_type`."
-    elif lower in _FRAMING or lower.startswith("proxy-"):
-        yield f"`{name}` cannot be written in a pack: it belongs to the connection, and the transport sets it."
     elif lower in _OVERRIDING:
-        yield f"`{name}` cannot be written in a pack: method and path are the ones that the action says."
-    if len(value) > HEADER_CHARACTERS_MAX:
-        yield f"The value is longer than {HEADER_CHARACTERS_MAX} characters."
-    elif not _HEADER_VALUE.fullmatch(value):
-        yield "Write visible ASCII characters only, with no space at either end."
+        yield f"`{name}` cannot be written in a pack: method and target are the ones that the action says."
+    elif problem := header_problem(name, value):
+        yield f"`{name}` cannot be sent: {problem}. Remove or mend it."
 
 
 def secret_suspected(name: str, value: str) -> bool:

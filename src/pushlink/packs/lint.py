@@ -19,6 +19,7 @@ from pushlink.errors import Finding
 from pushlink.packs import grammar
 from pushlink.packs.model import Action, Destination, Pack
 from pushlink.packs.tree import Node, Steps, value_place, write_path
+from pushlink.protocol.body import OperationName, build_body
 from pushlink.protocol.contracts import (
     Body,
     Condition,
@@ -30,6 +31,9 @@ from pushlink.protocol.contracts import (
     UpdateContract,
 )
 from pushlink.protocol.contracts import Mapping as MappingContract
+from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.jsontext import segments
+from pushlink.protocol.snapshots import SourceValues
 from pushlink.protocol.values import encode_problems
 
 
@@ -74,6 +78,7 @@ RULES: Final = (
     Rule("header", _ERROR, "Headers are visible ASCII, and none frames, authenticates or repeats a request."),
     Rule("timeouts", _ERROR, "Connecting takes some time, and no more than the whole call."),
     Rule("backoff", _ERROR, "The first delay is no longer than the longest."),
+    Rule("path-characters", _ERROR, "Only characters that can change a route are listed as safe in ids."),
     Rule("path", _ERROR, "A path is relative, plain, and has exactly the variables of its operation."),
     Rule("success-empty", _ERROR, "An operation has at least one status that means done."),
     Rule("id-missing", _ERROR, "A create says where the id of the new record stands."),
@@ -81,10 +86,9 @@ RULES: Final = (
     Rule("id-pattern", _ERROR, "A pattern is short, anchored, and cannot run away; in an extractor it has one group."),
     Rule("update-guard", _ERROR, "An update that may create a missing record has a guard (none can be declared yet)."),
     Rule("media-type", _ERROR, "A media type has the form type/subtype."),
-    Rule("insertion-point", _ERROR, "The values go into an empty place of the envelope."),
+    Rule("envelope", _ERROR, "Every target finds an empty place in the envelope."),
     Rule("no-body", _ERROR, "Every operation has at least one mapping."),
     Rule("mapping-value", _ERROR, "A mapping has a source or a constant, and not both."),
-    Rule("mapping-target", _ERROR, "A mapping's target names a key below the body."),
     Rule("mapping-operations", _ERROR, "A mapping is for at least one operation, and names each once."),
     Rule(
         "overlapping-targets", _ERROR, "No two mappings of one operation write the same place, or one inside the other."
@@ -109,6 +113,9 @@ _RULE_ORDER: Final[Mapping[str, int]] = {rule.name: index for index, rule in enu
 #: Statuses whose responses never have a body (RFC 9110).
 _BODILESS: Final = frozenset({204, 205})
 
+#: No envelope of a pack is longer than its file may be; what the body may have is the profile's business.
+_PROBE_BYTES_MAX: Final = 16 * 1_048_576
+
 _M = TypeVar("_M", bound=BaseModel)
 
 
@@ -125,7 +132,7 @@ _Hits = Iterator[_Hit]
 
 
 def lint(pack: Pack, *, file: str = "<pack>", root: Node | None = None) -> tuple[LintFinding, ...]:
-    """Everything that the rules find, in the order of the document; without `root` no lines are known."""
+    """Everything that the rules find: in the order of the document, or of the checks when `root` is not known."""
     findings = []
     for hit in itertools.chain(_check_names(pack), _check_profiles(pack), _check_actions(pack), _check_tests(pack)):
         line, column = value_place(root, hit.steps)
@@ -141,6 +148,8 @@ def lint(pack: Pack, *, file: str = "<pack>", root: Node | None = None) -> tuple
                 severity=rule.severity,
             )
         )
+    if root is None:
+        return tuple(findings)
     return tuple(sorted(findings, key=lambda found: (found.line, found.column, _RULE_ORDER[found.rule])))
 
 
@@ -209,6 +218,8 @@ def _check_profiles(pack: Pack) -> _Hits:
             message = "Requests and the credential cross the network in the clear. Use https."
             yield _Hit("plain-http", (*steps, "base_url"), message)
         yield from _check_credential(steps, profile)
+        if problem := grammar.path_characters_problem(profile.path_characters):
+            yield _Hit("path-characters", (*steps, "path_characters"), problem)
         yield from _check_headers((*steps, "headers"), profile.headers)
         yield from _check_times(steps, profile)
 
@@ -260,6 +271,9 @@ def _check_actions(pack: Pack) -> _Hits:
             yield from _check_update((*steps, "update"), action.update)
         yield from _check_mappings(steps, action)
         yield from _check_overlaps((*steps, "mappings"), action.mappings)
+        yield from _check_envelope((*steps, "mappings"), "create", action.create.body, action.mappings)
+        if action.update is not None:
+            yield from _check_envelope((*steps, "mappings"), "update", action.update.body, action.mappings)
         if action.mirror is not None:
             mirror_steps: Steps = (*steps, "mirror")
             yield from _check_mirror(mirror_steps, action.mirror, action.mappings)
@@ -286,8 +300,9 @@ def _check_create(steps: Steps, create: CreateContract) -> _Hits:
     if not extractors:
         message = "Say where the id of the new record stands: response: {id: [{from: $response.body#/id}]}."
         yield _Hit("id-missing", (*steps, "response", "id"), message)
-    for index, extractor in enumerate(extractors):
-        yield from _check_extractor((*steps, "response", "id", index), extractor)
+    for name in ("id", "candidates"):
+        for index, extractor in enumerate(getattr(create.response, name)):
+            yield from _check_extractor((*steps, "response", name, index), extractor)
     pattern = create.response.id_rule.pattern
     if pattern is not None:
         pattern_steps: Steps = (*steps, "response", "id_rule", "pattern")
@@ -320,17 +335,21 @@ def _check_update(steps: Steps, update: UpdateContract) -> _Hits:
 def _check_body(steps: Steps, body: Body) -> _Hits:
     if problem := grammar.media_type_problem(body.media_type):
         yield _Hit("media-type", (*steps, "media_type"), problem)
-    if body.envelope is None:
-        if body.insert_at:
-            yield _Hit(
-                "insertion-point", (*steps, "insert_at"), "Remove it, or write the envelope that it points into."
-            )
-        return
-    yield from _check_literals((*steps, "envelope"), body.envelope)
-    found, value = _resolve(body.envelope, body.insert_at)
-    if not body.insert_at or not found or value not in ({}, None):
-        message = "Point to an empty place of the envelope: insert_at: /data with envelope: {data: {}}."
-        yield _Hit("insertion-point", (*steps, "insert_at"), message)
+    if body.envelope is not None:
+        yield from _check_literals((*steps, "envelope"), body.envelope)
+
+
+def _check_envelope(steps: Steps, operation: OperationName, body: Body, mappings: tuple[MappingContract, ...]) -> _Hits:
+    """Each mapping alone, with a value that any place could take, built as the runtime builds it."""
+    for index, mapping in enumerate(mappings):
+        if operation in mapping.operations and body != Body():
+            probe = MappingContract(constant="", target=mapping.target)
+            built = build_body((probe,), operation, body, SourceValues(values={}), bytes_max=_PROBE_BYTES_MAX)
+            if isinstance(built, RenderFailure):
+                message = (
+                    f"In the body of the {operation}: {built.message} Point target or insert_at to an empty place."
+                )
+                yield _Hit("envelope", (*steps, index, "target"), message)
 
 
 def _check_literals(steps: Steps, value: object) -> _Hits:
@@ -344,22 +363,6 @@ def _check_literals(steps: Steps, value: object) -> _Hits:
                 yield from _check_literals((*steps, index), below)
         case str() if grammar.secret_suspected(str(steps[-1]), value):
             yield _Hit("secret-literal", steps, "This looks like a secret. A pack never holds one; remove it.")
-
-
-def _tokens(pointer: str) -> tuple[str, ...]:
-    return tuple(token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:])
-
-
-def _resolve(document: object, pointer: str) -> tuple[bool, object]:
-    value = document
-    for token in _tokens(pointer):
-        if isinstance(value, dict) and token in value:
-            value = value[token]
-        elif isinstance(value, list) and token.isdecimal() and int(token) < len(value):
-            value = value[int(token)]
-        else:
-            return False, None
-    return True, value
 
 
 # Mappings, mirrors, tests
@@ -385,17 +388,15 @@ def _check_mappings(steps: Steps, action: Action) -> _Hits:
 
 
 def _check_mapping(steps: Steps, mapping: MappingContract) -> _Hits:
-    if mapping.source is None and "constant" not in mapping.model_fields_set:
+    if not mapping.source and "constant" not in mapping.model_fields_set:
         yield _Hit("mapping-value", steps, "Write a source, the field that is read, or a constant.")
     if mapping.source is not None and mapping.constant is not None:
         yield _Hit("mapping-value", steps, "Write a source or a constant, not both.")
-    if not mapping.target:
-        yield _Hit("mapping-target", (*steps, "target"), "Write the key that is set, such as /name.")
     if not mapping.operations or len(set(mapping.operations)) < len(mapping.operations):
         yield _Hit("mapping-operations", (*steps, "operations"), "Write [create], [update], or leave it out for both.")
     for problem in encode_problems(mapping.encode):
         yield _Hit("encode", (*steps, "encode"), grammar.sentence(problem))
-    tokens = _tokens(mapping.target)
+    tokens = segments(mapping.target)
     if isinstance(mapping.constant, str) and grammar.secret_suspected(tokens[-1] if tokens else "", mapping.constant):
         yield _Hit(
             "secret-literal", (*steps, "constant"), "This looks like a secret. A pack never holds one; remove it."
@@ -407,7 +408,7 @@ def _check_overlaps(steps: Steps, mappings: tuple[MappingContract, ...]) -> _Hit
     whole: dict[tuple[str, tuple[str, ...]], int] = {}
     beginnings: dict[tuple[str, tuple[str, ...]], int] = {}
     for index, mapping in enumerate(mappings):
-        tokens = _tokens(mapping.target)
+        tokens = segments(mapping.target)
         before = [tokens[:length] for length in range(len(tokens) + 1)]
         earlier = [beginnings.get((operation, tokens)) for operation in mapping.operations]
         earlier += [whole.get((operation, prefix)) for operation in mapping.operations for prefix in before]

@@ -1,0 +1,273 @@
+"""What every key of a pack means, once: the JSON Schema and the key tables of `docs/packs.md` are made from this page.
+
+Types and defaults are read from the models. Meanings are sentences, so they are written; a test refuses a key without
+one, and a sentence without a key.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Final, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from pushlink.packs.model import Action, Destination, Flow, Pack
+from pushlink.protocol import contracts
+
+#: For each model in the order of the document, what its keys mean.
+MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
+    Pack: {
+        "pack": "The pack's name, for people. It may change.",
+        "version": "The pack's version, as in `1.4.0`.",
+        "connector_owner_key": "Who owns every link this pack makes. It never changes; a UUID is best.",
+        "namespace": "The connector's name in lists and logs. It may change.",
+        "profiles": "The ways to reach the remote, by name.",
+        "destinations": "The places that records go to.",
+        "flows": "What is pushed there.",
+    },
+    contracts.ProfileContract: {
+        "base_url": "Scheme, host, port and base path of the remote. Every path is appended to it.",
+        "endpoint_class": "A word of your own for the kind of endpoint, such as `sandbox`. A change of it is drift.",
+        "destination_scope": "Which tenant or account of the remote this is. A remote id is unique within it.",
+        "credential_ref": "Where the secret is found: `env:NAME` or `file:/path`. The secret is never written here.",
+        "auth": "How the secret is put on a request.",
+        "headers": "Headers that every request of this profile carries.",
+        "active": "Whether the profile may be used. `false` stops its pushes.",
+        "path_characters": "Which of `/ \\ ? # %` a remote id may hold in a path. They are percent-encoded.",
+        "timeouts": "How long a call may take.",
+        "retry": "How a request that was proved not applied is tried again.",
+        "body_bytes_max": "The longest body that is sent. A longer one is refused before anything is reserved.",
+        "reply_bytes_max": "How much of a reply is kept. All of it is hashed.",
+        "remote_processing": "How long the remote may go on working after a call was cut off.",
+        "expires_after": "How long a reservation may wait for its first send. Then it is held for an operator.",
+        "waives": "Changes of this profile that existing links may live with.",
+    },
+    contracts.Auth: {
+        "kind": "`bearer` sends `Authorization: Bearer` and the secret; `none` sends no credential.",
+    },
+    contracts.Timeouts: {
+        "connect": "The longest time to connect.",
+        "total": "The longest time of the whole call. The socket is closed then.",
+    },
+    contracts.Retry: {
+        "attempts": "How often one request is tried, throttled tries not counted.",
+        "backoff": "How far apart the tries are.",
+    },
+    contracts.Backoff: {
+        "base": "The first delay; later ones grow.",
+        "cap": "The longest delay.",
+    },
+    contracts.Waivers: {
+        "credential_ref": "Another reference reaches the same remote tenant.",
+        "credential_generation": "A rotated secret reaches the same remote tenant.",
+        "endpoint": "Another endpoint reaches the same remote tenant.",
+        "update_path_same_route": "Another update path is fine while both render the same route.",
+    },
+    Destination: {
+        "destination_slot_id": "The identity of the place. It never changes; a UUID is best.",
+        "target_object": "What the remote calls its records there, for people.",
+        "profile": "The name of the profile that reaches it.",
+    },
+    Flow: {
+        "flow": "The flow's name, for people.",
+        "version": "The flow's version, for people: a number or a text.",
+        "actions": "The actions of the flow.",
+    },
+    Action: {
+        "action": "The action's name, for people.",
+        "action_slot_id": "The identity of the action. It never changes; a UUID is best.",
+        "source_object": "The local object whose records are pushed.",
+        "destination": "The `destination_slot_id` of the place they go to.",
+        "when": "The action is for a record only when all of these hold.",
+        "create": "The one request that creates a remote record.",
+        "update": "The request that updates it. Without one, later changes are not pushed.",
+        "mappings": "What the bodies hold.",
+        "mirror": "Local fields that show the remote id.",
+    },
+    contracts.Condition: {
+        "field": "The source field that is looked at.",
+        "equals": "The field has this value.",
+        "in": "The field has one of these values.",
+        "present": "`true`: the field is not empty. `false`: it is empty.",
+    },
+    contracts.CreateContract: {
+        "method": "The HTTP method.",
+        "path": "The path below `base_url`. It has no variables.",
+        "headers": "Headers of this request. One of the same name in the profile is replaced.",
+        "body": "How the body is built around the mapped values.",
+        "success": "Which statuses mean done. Any other 2xx parks the attempt: applied, but no id is known.",
+        "response": "Where the new record's id is found.",
+    },
+    contracts.UpdateContract: {
+        "method": "The HTTP method.",
+        "path": "The path below `base_url`, with `{remote_id}` in it.",
+        "headers": "Headers of this request. One of the same name in the profile is replaced.",
+        "body": "How the body is built around the mapped values.",
+        "semantics": "What the remote does with fields that are not in the body: keeps them (`merge`, `sparse`) or "
+        "clears them (`replace`).",
+        "idempotent": "Whether sending the same update again changes nothing more.",
+        "creates_if_missing": "Whether the remote would create a record that is gone. Such an update is refused today.",
+        "success": "Which statuses mean done.",
+    },
+    contracts.Body: {
+        "encoding": "How the body is written.",
+        "media_type": "The `Content-Type` of the request.",
+        "envelope": "A literal skeleton that the values are put into.",
+        "insert_at": "The JSON Pointer into the skeleton below which targets start.",
+    },
+    contracts.Success: {
+        "status": "The statuses, from 200 to 299.",
+    },
+    contracts.Response: {
+        "id": "Where the id may be, in order. The first result that is not empty decides.",
+        "id_rule": "What an id looks like, and how two of them are compared.",
+        "candidates": "Where other answers may name an existing record. It is shown to people, never adopted.",
+    },
+    contracts.IdExtractor: {
+        "from": "`$response.body#/pointer` or `$response.header.Name`.",
+        "regex": "A pattern of the whole text, with one group around the id.",
+        "decode": "`percent` undoes percent-encoding.",
+    },
+    contracts.IdRule: {
+        "canonical": "How an id is written for comparison.",
+        "pattern": "A pattern of the whole id. Another text is no id.",
+        "length_max": "The longest id, in characters.",
+    },
+    contracts.Mapping: {
+        "source": "The source field that is read.",
+        "constant": "A value that is always the same, in place of a source.",
+        "target": "The JSON Pointer to where the value stands in the body.",
+        "encode": "How the value is written.",
+        "clear": "What is sent when the source field is empty.",
+        "operations": "Which requests carry it.",
+    },
+    contracts.Encode: {
+        "string": "Write a number, a truth value or a time as text.",
+        "decimal_string": "Write a number as text with so many digits after the point. Nothing is rounded.",
+        "minor_units": "Write a number in its smallest unit: with 2, 19.99 becomes 1999.",
+        "date": "Write a calendar date in this form, as in `%Y-%m-%d`.",
+        "datetime": "Write a moment in this form, or as `rfc3339`.",
+        "zone": "The time zone that a moment is written in. Without one, UTC.",
+        "epoch": "Write a moment as seconds (`s`) or milliseconds (`ms`) since 1970.",
+        "enum_map": "Write the value that stands beside the source's. A source value without one is refused.",
+        "bool_map": "Write these values for true and false.",
+        "join": "Write a list as one text, with this between its items.",
+        "json_string": "Write the result as JSON inside a text.",
+        "wrap": "Put the result into an object below this key.",
+        "lower_trim": "Cut blanks at both ends and write small letters, before everything else.",
+        "truncate": "Keep so many characters.",
+    },
+    contracts.Mirror: {
+        "remote_id_field": "The local field that shows the remote id.",
+        "provenance_field": "The local field that shows where the id is from.",
+        "provenance_value": "What is written there.",
+    },
+}
+
+_MS_IN_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """One row of a key table."""
+
+    key: str
+    type: str
+    default: str
+    meaning: str
+
+
+def key_rows(model: type[BaseModel]) -> tuple[KeyRow, ...]:
+    """The rows of one model, in the order in which its meanings are written."""
+    fields = {info.alias or name: info for name, info in model.model_fields.items()}
+    return tuple(
+        KeyRow(key=key, type=_type_words(fields[key]), default=_default_words(fields[key]), meaning=meaning)
+        for key, meaning in MEANINGS[model].items()
+    )
+
+
+def reachable(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A model and all models below it, each once."""
+    seen: dict[type[BaseModel], None] = {}
+    waiting = [model]
+    while waiting:
+        current = waiting.pop()
+        if current not in seen:
+            seen[current] = None
+            for info in current.model_fields.values():
+                waiting.extend(_models_in(info.annotation))
+    yield from seen
+
+
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _type_words(info: FieldInfo) -> str:
+    if any(isinstance(part, BeforeValidator) for part in info.metadata) or _is_duration(info.annotation):
+        return "text or whole number" if info.annotation is str else "duration"
+    return _words(info.annotation)
+
+
+def _is_duration(annotation: object) -> bool:
+    return annotation == contracts.DurationMs or any(_is_duration(argument) for argument in get_args(annotation))
+
+
+def _words(annotation: object) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _words(arguments[0])
+    if origin in {Union, types.UnionType}:
+        return " or ".join(dict.fromkeys(_words(argument) for argument in arguments if argument is not type(None)))
+    if origin is Literal:
+        return " or ".join(f"`{argument}`" for argument in arguments)
+    if origin is tuple:
+        item = _words(arguments[0])
+        return f"list of ({item})" if " or " in item else f"list of {item}"
+    if origin is dict:
+        return f"keys, each with {_words(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"[{title(annotation)}](#{title(annotation).lower().replace(' ', '-')})"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " or ".join(f"`{member.value}`" for member in annotation)
+    return {str: "text", int: "whole number", bool: "true or false"}.get(annotation, "plain JSON")  # type: ignore[call-overload,no-any-return]
+
+
+def _default_words(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    default = info.get_default(call_default_factory=False)
+    if default is None or default is PydanticUndefined:
+        return "none"
+    if _type_words(info) == "duration":
+        return f"`{duration_words(int(default))}`"
+    if isinstance(default, BaseModel):
+        written = default.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return f"`{json.dumps(written)}`" if written else "its own defaults"
+    if isinstance(default, Enum):
+        return f"`{default.value}`"
+    return f"`{json.dumps(default)}`" if default not in ("", (), {}) else "empty"
+
+
+def duration_words(milliseconds: int) -> str:
+    """A duration as a pack writes it, in its largest whole unit."""
+    for unit, factor in _MS_IN_UNITS:
+        if milliseconds % factor == 0:
+            return f"{milliseconds // factor}{unit}"
+    return f"{milliseconds}ms"
+
+
+def title(model: type[BaseModel]) -> str:
+    """The name of a model in a heading: `IdExtractor` is "Id extractor", contracts lose their surname."""
+    name = model.__name__.removesuffix("Contract")
+    spaced = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
+    return spaced.strip().capitalize()
