@@ -120,6 +120,8 @@ def _equals(found: SourceValue, wanted: Scalar) -> bool:
     match found:
         case bool() | None:
             return found is wanted
+        case Decimal() if not found.is_finite():
+            return False
         case int() | Decimal():
             is_number = not isinstance(wanted, bool | None) and _NUMBER.fullmatch(str(wanted))
             return bool(is_number) and Decimal(str(wanted)) == found

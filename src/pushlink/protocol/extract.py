@@ -1,0 +1,181 @@
+"""Reading a reply: where an id may stand, and what counts as one.
+
+An extractor names a place by a runtime expression (`$statusCode`, `$response.header.Name`, `$response.body#/pointer`).
+The first extractor that finds something decides, even when what it found is no id. A body that is not there whole is
+never parsed, since half of a number is a number; a header is whole by itself. A reply is hostile until read: bounds and
+strictness are in `jsontext.py` and `patterns.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+from urllib.parse import unquote_to_bytes
+
+from pushlink.protocol import jsontext
+from pushlink.protocol.contracts import ActionContract, IdExtractor
+from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.jsontext import Number, Parsed
+from pushlink.protocol.patterns import full_match, pattern_problem
+from pushlink.protocol.remoteids import Extracted, Found, NoId, Reason, read_remote_id
+
+#: An id that is a number has a column somewhere; none has more digits.
+ID_DIGITS_MAX: Final = 64
+
+#: What a duplicate answer names are a few records; a longer list is not evidence for a person any more.
+CANDIDATES_MAX: Final = 20
+
+_EXPRESSION: Final = re.compile(
+    r"\$statusCode|\$response\.header\.(?P<header>[!#$%&'*+\-.^_`|~0-9A-Za-z]+)"
+    r"|\$response\.body(?:#(?P<pointer>(?:/(?:[^~/]|~[01])*)*))?"
+)
+_ESCAPES: Final = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where an extractor looks: one header, one pointer into the body, or the status."""
+
+    kind: Literal["status", "header", "body"]
+    name: str = ""  # the header in lower case, or the JSON Pointer
+
+
+#: Something found at a place, before it is judged: texts, or why there is none although something stands there.
+_Texts: TypeAlias = tuple[str, ...] | NoId
+
+
+def parse_place(source: str) -> Place | None:
+    """Read a runtime expression; `None` when it is none of the three kinds."""
+    match = _EXPRESSION.fullmatch(source)
+    if match is None:
+        return None
+    if match["header"] is not None:
+        return Place(kind="header", name=match["header"].lower())
+    if source == "$statusCode":
+        return Place(kind="status")
+    return Place(kind="body", name=match["pointer"] or "")
+
+
+def extractor_problem(extractor: IdExtractor) -> str | None:
+    """Why a pack may not use this extractor; a linter asks here, and so does `extract_id`."""
+    if parse_place(extractor.source) is None:
+        return "from is $response.body#/pointer, $response.header.Name or $statusCode"
+    if extractor.regex is not None and (problem := pattern_problem(extractor.regex, groups=1)):
+        return f"regex: {problem}"
+    return None
+
+
+def extract_id(action: ActionContract, reply: StoredReply) -> Found:
+    """The remote id that a successful create answered with, or why there is none."""
+    extractors = action.create.response.id
+    if not extractors:
+        return NoId(reason=Reason.NO_EXTRACTOR)
+    missing = NoId(reason=Reason.ABSENT)
+    for found in _look(extractors, reply):
+        match found:
+            case NoId(reason=Reason.BODY_INCOMPLETE | Reason.BODY_UNREADABLE):
+                missing = found
+            case NoId(reason=Reason.ABSENT):
+                continue
+            case NoId():
+                return found
+            case (text, *_):
+                return read_remote_id(action, text)
+    return missing
+
+
+def extract_candidates(action: ActionContract, reply: StoredReply) -> tuple[str, ...]:
+    """Every id that an answer names without being a success: evidence for a person, adopted by nobody (D-27)."""
+    response = action.create.response
+    texts: list[str] = []
+    for found in _look((*response.candidates, *response.id), reply, with_lists=True):
+        if isinstance(found, tuple):
+            texts.extend(text for text in found if isinstance(read_remote_id(action, text), Extracted))
+    return tuple(dict.fromkeys(texts))[:CANDIDATES_MAX]
+
+
+def _look(extractors: Iterable[IdExtractor], reply: StoredReply, *, with_lists: bool = False) -> Iterator[_Texts]:
+    """What each extractor finds; the body is parsed once, and only if it is there whole. An id is never a list."""
+    body: Parsed | NoId = None
+    is_parsed = False
+    for extractor in extractors:
+        place = parse_place(extractor.source)
+        if place is None or extractor_problem(extractor):
+            yield NoId(reason=Reason.RULE_UNUSABLE)
+        elif place.kind == "body":
+            if not is_parsed:
+                body, is_parsed = _body(reply), True
+            if isinstance(body, NoId):
+                yield body
+            else:
+                yield _narrow(extractor, _body_texts(jsontext.resolve(body, place.name), with_lists=with_lists))
+        elif place.kind == "header":
+            yield _narrow(extractor, _header_texts(reply, place.name))
+        else:
+            yield _narrow(extractor, (str(reply.status),) if reply.status is not None else NoId(reason=Reason.ABSENT))
+
+
+def _body(reply: StoredReply) -> Parsed | NoId:
+    if not reply.body_complete or reply.body_size != len(reply.body):
+        return NoId(reason=Reason.BODY_INCOMPLETE)
+    if not reply.body:
+        return None
+    try:
+        return jsontext.read(reply.body)
+    except ValueError:
+        return NoId(reason=Reason.BODY_UNREADABLE)
+
+
+def _header_texts(reply: StoredReply, name: str) -> _Texts:
+    values = {value for header, value in reply.headers if header.lower() == name}
+    if len(values) > 1:
+        return NoId(reason=Reason.HEADER_REPEATED)
+    return tuple(values) if values and values != {""} else NoId(reason=Reason.ABSENT)
+
+
+def _body_texts(value: Parsed, *, with_lists: bool) -> _Texts:
+    match value:
+        case None | "":
+            return NoId(reason=Reason.ABSENT)
+        case str():
+            return (value,)
+        case Number() if not value.is_integer:
+            return NoId(reason=Reason.WRONG_TYPE, candidate=value.text)
+        case Number():
+            too_long = len(value.text.lstrip("-")) > ID_DIGITS_MAX
+            return NoId(reason=Reason.NUMBER_TOO_LONG) if too_long else (value.text,)
+        case list() if with_lists:
+            items = [_body_texts(item, with_lists=False) for item in value[:CANDIDATES_MAX]]
+            return tuple(text for item in items if isinstance(item, tuple) for text in item)
+        case _:
+            return NoId(reason=Reason.WRONG_TYPE)
+
+
+def _narrow(extractor: IdExtractor, found: _Texts) -> _Texts:
+    """Apply the extractor's regex and decoding; a text that does not match is as good as absent."""
+    if isinstance(found, NoId):
+        return found
+    texts = found
+    if extractor.regex is not None:
+        matches = [full_match(extractor.regex, text) for text in texts]
+        texts = tuple(match[1] for match in matches if match is not None and match[1])
+        if not texts:
+            return NoId(reason=Reason.ABSENT)
+    if extractor.decode == "percent":
+        decoded = [_decode(text) for text in texts]
+        if None in decoded:
+            return NoId(reason=Reason.UNDECODABLE, candidate=texts[0])
+        texts = tuple(text for text in decoded if text is not None)
+    return texts
+
+
+def _decode(text: str) -> str | None:
+    """Percent-decode once; `None` for a stray percent sign or bytes that are no UTF-8."""
+    if not _ESCAPES.fullmatch(text):
+        return None
+    try:
+        return unquote_to_bytes(text).decode("utf-8", "strict")
+    except UnicodeDecodeError:
+        return None
