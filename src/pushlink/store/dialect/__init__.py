@@ -3,6 +3,9 @@
     engines.py   how pushlink opens a database, which of its settings it insists on, its clock and its timeline
     arrays.py    many rows bound as one source of a statement
     ddl.py       definitions: counted keys, partial indexes, append-only triggers, the lock around a schema change
+    faults.py    what a database error means
+    host.py      what pushlink needs of a host's transaction before it writes there
+    wakeup.py    NOTIFY and LISTEN
 
 The rest of the store imports from here and never asks which engine it talks to.
 """
@@ -16,19 +19,39 @@ from pushlink.store.dialect.ddl import (
     partial_index,
     serial_column,
 )
-from pushlink.store.dialect.engines import create_engine, current_time, read_only, timeline
+from pushlink.store.dialect.engines import check_durability, create_engine, current_time, read_only, timeline
+from pushlink.store.dialect.faults import (
+    is_busy,
+    is_connection_lost,
+    is_lock_not_available,
+    is_serialization_failure,
+    is_unique_violation,
+)
+from pushlink.store.dialect.host import secure_host_transaction, warn_host_transaction
+from pushlink.store.dialect.wakeup import Listener, listen, notify
 
 __all__ = [
     "ORDINALITY",
+    "Listener",
     "append_only_ddl",
     "array_rows",
+    "check_durability",
     "create_engine",
     "current_time",
     "insert_ignore",
+    "is_busy",
+    "is_connection_lost",
+    "is_lock_not_available",
+    "is_serialization_failure",
+    "is_unique_violation",
+    "listen",
     "lock_schema",
     "missing_triggers",
+    "notify",
     "partial_index",
     "read_only",
+    "secure_host_transaction",
     "serial_column",
     "timeline",
+    "warn_host_transaction",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import sqlite3
 import time
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -68,7 +68,9 @@ def _postgresql_engine(address: URL, settings: dict[str, Any]) -> sa.Engine:
         "pool_recycle": 3600,
     }
     merged = defaults | settings
-    merged["connect_args"] = {"application_name": "pushlink"} | dict(merged.get("connect_args", {}))
+    merged["connect_args"] = {"application_name": "pushlink", "connect_timeout": 10} | dict(
+        merged.get("connect_args", {})
+    )
     engine = sa.create_engine(address, **merged)
 
     @event.listens_for(engine, "connect")
@@ -149,3 +151,41 @@ def timeline(conn: sa.Connection) -> str:
     if conn.dialect.name == "sqlite":
         return "file"
     return str(conn.execute(_TIMELINE).scalar_one())
+
+
+# ------------------------------------------------------------------------------------------------ durability
+
+_SETTINGS: Final = sa.text(
+    "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')"
+    " ORDER BY name"
+)
+_SYNCHRONOUS: Final = {0: "off", 1: "normal", 2: "full", 3: "extra"}
+
+
+def check_durability(conn: sa.Connection, *, allow_memory: bool = False) -> None:
+    """Refuse a database whose settings let a crash take back what it said was committed (D-36).
+
+    `allow_memory` is for tests: a database in memory has no crash to survive. Raises `ConfigurationError`.
+    """
+    if conn.dialect.name == "postgresql":
+        for name, setting in conn.execute(_SETTINGS):
+            if setting == "off":
+                _refuse(name, setting, "on", "set it in postgresql.conf or for the role, and reload the server")
+        return
+    mode = str(conn.exec_driver_sql("PRAGMA journal_mode").scalar_one())
+    if mode == "memory" and allow_memory:
+        return
+    if mode != "wal":
+        _refuse("journal_mode", mode, "wal", "use a database file, opened by pushlink.store.dialect.create_engine")
+    level = _SYNCHRONOUS[int(conn.exec_driver_sql("PRAGMA synchronous").scalar_one())]
+    if level not in {"full", "extra"}:
+        _refuse("synchronous", level, "full", "set PRAGMA synchronous=FULL on every connection")
+
+
+def _refuse(setting: str, value: str, wanted: str, next_step: str) -> NoReturn:
+    raise ConfigurationError(
+        f"The database would lose committed work in a crash: {setting} is {value}, pushlink needs {wanted}.",
+        code=Code.DURABILITY_WEAKENED,
+        evidence={"setting": setting, "value": value, "wanted": wanted},
+        next_step=next_step,
+    )
