@@ -67,9 +67,9 @@ def extractor_problem(extractor: IdExtractor) -> str | None:
     return None
 
 
-def extract_id(action: ActionContract, reply: StoredReply) -> Found:
-    """The remote id that a successful create answered with, or why there is none."""
-    extractors = action.create.response.id
+def extract_id(action: ActionContract, reply: StoredReply, *, headers: bool = True) -> Found:
+    """The remote id that a success answered with, or why there is none; without `headers` only the body may say it."""
+    extractors = [extractor for extractor in action.create.response.id if headers or _is_in_body(extractor)]
     if not extractors:
         return NoId(reason=Reason.NO_EXTRACTOR)
     missing = NoId(reason=Reason.ABSENT)
@@ -94,6 +94,11 @@ def extract_candidates(action: ActionContract, reply: StoredReply) -> tuple[str,
         if isinstance(found, tuple):
             texts.extend(text for text in found if isinstance(read_remote_id(action, text), Extracted))
     return tuple(dict.fromkeys(texts))[:CANDIDATES_MAX]
+
+
+def _is_in_body(extractor: IdExtractor) -> bool:
+    place = parse_place(extractor.source)
+    return place is not None and place.kind == "body"
 
 
 def _look(extractors: Iterable[IdExtractor], reply: StoredReply, *, with_lists: bool = False) -> Iterator[_Texts]:

@@ -1,0 +1,289 @@
+"""Interpretation: from what one send left behind to one verdict, as a pure function that can be run again years later.
+
+`interpret` reads the stored reply with the frozen contracts and the history of the attempt. Four rules stand above the
+table of answers. Only the transport's trace proves that nothing was sent. A body that is not whole is never read. Once
+a send of an attempt ended unknown, no later refusal clears that: it may be the echo of our own first send. And an id is
+never guessed: a success without one parks, a duplicate answer only names candidates.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pushlink.errors import Code
+from pushlink.protocol.contracts import ActionContract, ProfileContract, Retry
+from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.extract import extract_candidates, extract_id
+from pushlink.protocol.remoteids import Extracted, NoId
+from pushlink.protocol.replies import (
+    APPLIED,
+    BY_STATUS,
+    NOT_SENT,
+    UNAUTHENTICATED,
+    UNIDENTIFIED,
+    UNKNOWN,
+    UNLISTED,
+    Disposition,
+    Effect,
+    Meaning,
+)
+from pushlink.protocol.states import CreateEvent, Hold, Operation, UpdateEvent
+
+#: No remote may put a request off for longer by a header; a person looks at it before.
+RETRY_AFTER_MS_MAX: Final = 86_400_000
+
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DATE: Final = re.compile(
+    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), (?P<day>\d{2}) (?P<month>[A-Z][a-z]{2}) (?P<year>\d{4}) "
+    r"(?P<hour>\d{2}):(?P<minute>\d{2}):(?P<second>\d{2}) GMT",
+    re.ASCII,
+)
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What is known of an attempt before this reply.
+
+    `live_replay_contract` is true only where D-07 allows a replay by itself: a frozen contract, still within its
+    lifetime, in the `configured` lane. `credential_proven` means that this credential was accepted before (D-23).
+    """
+
+    send_ordinal: int = 1  # counts the sends of this attempt, this one included
+    in_doubt: bool = False  # an earlier send was started and is not proved not-applied
+    live_replay_contract: bool = False
+    credential_proven: bool = False
+    reauthenticated: bool = False  # an earlier 401 of this attempt was answered with a refreshed credential
+    retry_count: int = 0  # earlier sends that counted against the budget
+    canonical_id: str | None = None  # the linked record, for an update
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The verdict on one send. `row` names the row of the table; `evidence` holds no text of a body."""
+
+    effect: Effect
+    disposition: Disposition
+    code: Code | None  # None only when the request was applied and its record is known
+    row: str
+    remote_id: str | None = None
+    canonical_id: str | None = None
+    candidates: tuple[str, ...] = ()
+    retry_after_ms: int | None = None  # what the remote asked for, bounded
+    burns_retry: bool = False
+    hold: Hold | None = None
+    evidence: Mapping[str, object]
+
+
+#: Which refusals of a re-send are read as the echo of an unknown first send, whatever may be replayed.
+_ECHOES: Final = frozenset({Disposition.TERMINAL, Disposition.GONE, Disposition.CONFLICT})
+
+_CREATE_EVENTS: Final[Mapping[tuple[Effect, Disposition], CreateEvent]] = {
+    (Effect.NOT_SENT, Disposition.RETRY_AT): CreateEvent.NOT_APPLIED,
+    (Effect.NOT_SENT, Disposition.TERMINAL): CreateEvent.REJECT,
+    (Effect.NOT_APPLIED, Disposition.RETRY_AT): CreateEvent.NOT_APPLIED,
+    (Effect.NOT_APPLIED, Disposition.REAUTH_ONCE): CreateEvent.NOT_APPLIED,
+    (Effect.NOT_APPLIED, Disposition.PARK): CreateEvent.NOT_APPLIED,
+    (Effect.NOT_APPLIED, Disposition.TERMINAL): CreateEvent.REJECT,
+    (Effect.APPLIED_UNIDENTIFIED, Disposition.PARK): CreateEvent.UNKNOWN,
+    (Effect.ACCEPTED_PENDING, Disposition.PARK): CreateEvent.UNKNOWN,
+    (Effect.UNKNOWN, Disposition.RECONCILE): CreateEvent.UNKNOWN,
+    (Effect.UNKNOWN, Disposition.RETRY_AT): CreateEvent.REPLAY,
+    (Effect.UNKNOWN, Disposition.REAUTH_ONCE): CreateEvent.REPLAY,
+    (Effect.UNKNOWN, Disposition.PARK): CreateEvent.REPLAY,
+}
+
+#: What becomes of a create that was applied: (its locator is taken, a mirror is configured).
+_FINALIZED_EVENTS: Final[Mapping[tuple[bool, bool], CreateEvent]] = {
+    (False, True): CreateEvent.LINK_FINALIZED,
+    (False, False): CreateEvent.LINK_FINALIZED_NO_MIRROR,
+    (True, True): CreateEvent.LOCATOR_TAKEN,
+    (True, False): CreateEvent.LOCATOR_TAKEN,
+}
+
+_UPDATE_EVENTS: Final[Mapping[tuple[Effect, Disposition], UpdateEvent]] = {
+    (Effect.NOT_SENT, Disposition.RETRY_AT): UpdateEvent.NOT_APPLIED,
+    (Effect.NOT_SENT, Disposition.TERMINAL): UpdateEvent.REJECT,
+    (Effect.NOT_APPLIED, Disposition.RETRY_AT): UpdateEvent.NOT_APPLIED,
+    (Effect.NOT_APPLIED, Disposition.REAUTH_ONCE): UpdateEvent.NOT_APPLIED,
+    (Effect.NOT_APPLIED, Disposition.PARK): UpdateEvent.NOT_APPLIED,
+    (Effect.NOT_APPLIED, Disposition.TERMINAL): UpdateEvent.REJECT,
+    (Effect.NOT_APPLIED, Disposition.GONE): UpdateEvent.REMOTE_GONE,
+    (Effect.NOT_APPLIED, Disposition.CONFLICT): UpdateEvent.REMOTE_CONFLICT,
+    (Effect.APPLIED, Disposition.CONFLICT): UpdateEvent.REMOTE_CONFLICT,
+    (Effect.APPLIED, Disposition.FINALIZE): UpdateEvent.APPLIED,
+    (Effect.APPLIED_UNIDENTIFIED, Disposition.PARK): UpdateEvent.UNKNOWN,
+    (Effect.ACCEPTED_PENDING, Disposition.PARK): UpdateEvent.UNKNOWN,
+    (Effect.UNKNOWN, Disposition.RECONCILE): UpdateEvent.UNKNOWN,
+}
+
+
+def interpret(
+    operation: Operation,
+    action: ActionContract,
+    profile: ProfileContract,
+    reply: StoredReply,
+    history: History,
+    *,
+    received_at: dt.datetime | None = None,
+) -> Verdict:
+    """The verdict on one send. `received_at` is when the reply was stored, for a `Retry-After` that is a date."""
+    row, meaning = _read(operation, action, reply, history)
+    found = extract_id(action, reply) if operation is Operation.CREATE and meaning is APPLIED else None
+    if isinstance(found, NoId):
+        meaning = UNIDENTIFIED
+    elif operation is Operation.UPDATE and meaning is APPLIED and _names_another(action, reply, history):
+        meaning = replace(APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CHANGED)
+    meaning = _after_history(operation, meaning, profile, history)
+    is_retry = meaning.disposition is Disposition.RETRY_AT
+    identified = found if isinstance(found, Extracted) else None
+    return Verdict(
+        effect=meaning.effect,
+        disposition=meaning.disposition,
+        code=meaning.code,
+        row=row,
+        remote_id=identified.remote_id if identified else None,
+        canonical_id=identified.canonical if identified else None,
+        candidates=() if identified or operation is Operation.UPDATE else _candidates(action, reply, found),
+        retry_after_ms=retry_after_ms(reply, received_at) if is_retry else None,
+        burns_retry=is_retry and meaning.burns_retry,
+        hold=Hold.CREDENTIAL if _parks_profile(meaning) else None,
+        evidence=_evidence(reply, history, found),
+    )
+
+
+def create_event(verdict: Verdict, *, has_mirror: bool, locator_taken: bool = False) -> CreateEvent:
+    """What a verdict does to a create attempt; whether its locator is taken only the result transaction knows."""
+    if verdict.disposition is Disposition.FINALIZE:
+        return _FINALIZED_EVENTS[locator_taken, has_mirror]
+    return _CREATE_EVENTS[verdict.effect, verdict.disposition]
+
+
+def update_event(verdict: Verdict) -> UpdateEvent:
+    """What a verdict does to an update attempt; a remote that is gone or in conflict also suspends the link."""
+    return _UPDATE_EVENTS[verdict.effect, verdict.disposition]
+
+
+def backoff_ms(retry: Retry, count: int, jitter_permille: int) -> int:
+    """The delay before try number `count + 1`, exponential up to the cap, plus a jitter of 0 to 1000 permille of it."""
+    delay = min(retry.backoff.cap_ms, retry.backoff.base_ms << min(count, 40))
+    return delay + delay * jitter_permille // 1_000
+
+
+def delay_ms(verdict: Verdict, retry: Retry, count: int, jitter_permille: int) -> int:
+    """How long a returned attempt waits: the back-off, or what the remote asked for and up to a tenth more."""
+    asked = verdict.retry_after_ms or 0
+    return max(asked + asked * jitter_permille // 10_000, backoff_ms(retry, count, jitter_permille))
+
+
+def retry_after_ms(reply: StoredReply, received_at: dt.datetime | None = None) -> int | None:
+    """What `Retry-After` asks for, as a delay: seconds, or a date that is read against the reply's own `Date`."""
+    asked = _header(reply, "retry-after")
+    if asked is None:
+        return None
+    if _SECONDS.fullmatch(asked):
+        return min(int(asked) * 1_000, RETRY_AFTER_MS_MAX)
+    moment, start = _http_date(asked), _http_date(_header(reply, "date") or "") or received_at
+    if moment is None or start is None:
+        return None
+    return max(0, min((moment - start) // dt.timedelta(milliseconds=1), RETRY_AFTER_MS_MAX))
+
+
+def _read(operation: Operation, action: ActionContract, reply: StoredReply, history: History) -> tuple[str, Meaning]:
+    """The row and the meaning of this reply alone."""
+    trace = reply.trace
+    if reply.status is None:
+        started = trace.request_started or trace.request_sent or trace.response_started or trace.response_complete
+        if reply.error is not None and not started:
+            return "nothing was sent", NOT_SENT
+        return "no answer", UNKNOWN
+    if not trace.request_started:
+        return "an answer to nothing", UNKNOWN
+    if reply.status in _success(operation, action):
+        return "declared success", APPLIED
+    row = BY_STATUS.get(reply.status, UNLISTED)
+    meaning = row.meaning(operation)
+    if meaning.disposition is Disposition.GONE and not history.credential_proven:
+        return row.name, UNAUTHENTICATED
+    if meaning.disposition is Disposition.REAUTH_ONCE and history.reauthenticated:
+        return row.name, UNAUTHENTICATED
+    return row.name, meaning
+
+
+def _success(operation: Operation, action: ActionContract) -> tuple[int, ...]:
+    if operation is Operation.CREATE:
+        return action.create.success.status
+    return action.update.success.status if action.update is not None else ()
+
+
+def _after_history(operation: Operation, meaning: Meaning, profile: ProfileContract, history: History) -> Meaning:
+    """Budget, doubt and replay: what the reply alone cannot know."""
+    replayable = operation is Operation.CREATE and history.live_replay_contract
+    exhausted = meaning.burns_retry and history.retry_count + 1 >= profile.retry.attempts
+    match meaning.effect:
+        case Effect.NOT_SENT | Effect.NOT_APPLIED if history.in_doubt:
+            if meaning.disposition in _ECHOES or exhausted or not replayable:
+                return UNKNOWN
+            return replace(meaning, effect=Effect.UNKNOWN)
+        case Effect.NOT_SENT | Effect.NOT_APPLIED if meaning.disposition is Disposition.RETRY_AT and exhausted:
+            return replace(meaning, disposition=Disposition.TERMINAL, code=Code.RETRIES_EXHAUSTED)
+        case Effect.UNKNOWN if replayable and not exhausted:
+            return replace(meaning, disposition=Disposition.RETRY_AT)
+        case _:
+            return meaning
+
+
+def _names_another(action: ActionContract, reply: StoredReply, history: History) -> bool:
+    """Whether the answer to an update shows another record than the linked one: merged, or the wrong route."""
+    if history.canonical_id is None or reply.status != 200:  # noqa: PLR2004  (other successes carry no representation)
+        return False
+    found = extract_id(action, reply, headers=False)
+    return isinstance(found, Extracted) and found.canonical != history.canonical_id
+
+
+def _candidates(action: ActionContract, reply: StoredReply, found: Extracted | NoId | None) -> tuple[str, ...]:
+    if reply.status is None:
+        return ()
+    named = extract_candidates(action, reply)
+    refused = found.candidate if isinstance(found, NoId) else None
+    return named if refused is None or refused in named else (refused, *named)
+
+
+def _parks_profile(meaning: Meaning) -> bool:
+    return meaning.disposition is Disposition.PARK and meaning.code is Code.UNAUTHENTICATED
+
+
+def _evidence(reply: StoredReply, history: History, found: Extracted | NoId | None) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "status": reply.status,
+        "error": reply.error,
+        "request_started": reply.trace.request_started,
+        "request_sent": reply.trace.request_sent,
+        "body_complete": reply.body_complete,
+        "body_size": reply.body_size,
+        "body_digest": reply.body_digest,
+        "send_ordinal": history.send_ordinal,
+        "in_doubt": history.in_doubt,
+    }
+    if isinstance(found, NoId):
+        facts["no_id"] = found.reason
+    return facts
+
+
+def _header(reply: StoredReply, name: str) -> str | None:
+    return next((value.strip() for header, value in reply.headers if header.lower() == name), None)
+
+
+def _http_date(text: str) -> dt.datetime | None:
+    match = _DATE.fullmatch(text)
+    if match is None or match["month"] not in _MONTHS:
+        return None
+    year, day, hour, minute, second = (int(match[name]) for name in ("year", "day", "hour", "minute", "second"))
+    try:
+        return dt.datetime(year, _MONTHS.index(match["month"]) + 1, day, hour, minute, second, tzinfo=dt.UTC)
+    except ValueError:
+        return None
