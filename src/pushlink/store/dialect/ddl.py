@@ -72,17 +72,21 @@ BEGIN SELECT RAISE(ABORT, '%(table)s is append-only: DELETE is refused.'); END
 """
 # INSERT OR REPLACE deletes the row in its way, and fires no delete trigger unless the connection asked for recursive
 # triggers. So an insert that would meet a row is looked at first: the same row again is left out, as ON CONFLICT DO
-# NOTHING would leave it out; another row under its key is refused.
+# NOTHING would leave it out; another row under its key is refused with the key's name, which `faults.py` reads.
 _REFUSE_REPLACE: Final = """
 CREATE TRIGGER %(table)s_keeps_keys BEFORE INSERT ON %(table)s
-WHEN EXISTS (SELECT 1 FROM %(table)s AS old WHERE %(same_key)s)
+WHEN EXISTS (SELECT 1 FROM %(table)s AS old WHERE %(any_key)s)
 BEGIN
-    SELECT CASE WHEN EXISTS (SELECT 1 FROM %(table)s AS old WHERE %(same_row)s)
-        THEN RAISE(IGNORE)
-        ELSE RAISE(ABORT, '%(table)s is append-only: REPLACE is refused.') END;
+    SELECT CASE
+        WHEN EXISTS (SELECT 1 FROM %(table)s AS old WHERE %(same_row)s) THEN RAISE(IGNORE)
+        %(each_key)s
+    END;
 END
 """
-
+_REFUSE_KEY: Final = """
+        WHEN EXISTS (SELECT 1 FROM %(table)s AS old WHERE %(key)s)
+        THEN RAISE(ABORT, '%(table)s is append-only: the row under %(name)s is not replaced.')
+"""
 
 _TRIGGERS: Final = {
     "postgresql": {"keeps_rows": _REFUSE_ROWS, "keeps_all": _REFUSE_TRUNCATE},
@@ -102,7 +106,14 @@ def append_only_ddl(conn: sa.Connection, table: sa.Table) -> list[sa.DDL]:
 
     On PostgreSQL UPDATE, DELETE and TRUNCATE; on SQLite UPDATE, DELETE, and an INSERT that would replace a row.
     """
-    names = {"table": table.name, "same_key": _same_key(table), "same_row": _same_row(table)}
+    keys = _keys(table)
+    each_key = [_REFUSE_KEY % {"table": table.name, "name": name, "key": key} for name, key in keys.items()]
+    names = {
+        "table": table.name,
+        "any_key": " OR ".join(f"({key})" for key in keys.values()),
+        "each_key": "".join(each_key).strip(),
+        "same_row": _same_row(table),
+    }
     patterns = list(_TRIGGERS[conn.dialect.name].values())
     if conn.dialect.name == "postgresql":
         patterns.insert(0, _REFUSE_FUNCTION)
@@ -120,14 +131,14 @@ def missing_triggers(conn: sa.Connection, tables: Iterable[sa.Table]) -> list[st
     return [name for table, name in wanted if (table, name) not in existing]
 
 
-def _same_key(table: sa.Table) -> str:
-    uniques = [
-        list(c.columns) for c in table.constraints if isinstance(c, sa.UniqueConstraint | sa.PrimaryKeyConstraint)
-    ]
-    return " OR ".join(
-        "(" + " AND ".join(f"old.{column.name} = NEW.{column.name}" for column in key) + ")"
-        for key in sorted(uniques, key=lambda key: [column.name for column in key])
-    )
+def _keys(table: sa.Table) -> dict[str, str]:
+    """For each primary and unique key the condition under which `old` stands in the way of NEW."""
+    uniques = {str(c.name): c for c in table.constraints if isinstance(c, sa.UniqueConstraint)}
+    keys = {f"{table.name}_pkey": table.primary_key} | dict(sorted(uniques.items()))
+    return {
+        name: " AND ".join(f"old.{column.name} = NEW.{column.name}" for column in key.columns)
+        for name, key in keys.items()
+    }
 
 
 def _same_row(table: sa.Table) -> str:

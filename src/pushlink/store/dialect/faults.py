@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from typing import Final
 
@@ -10,12 +11,15 @@ import sqlalchemy as sa
 from pushlink.store.columns import METADATA
 
 _LOST_CLASSES: Final = ("08", "57P01", "57P02", "57P03")
+_KEPT: Final = re.compile(r"is append-only: the row under (?P<key>\w+) is not replaced")
 
 
 def is_unique_violation(exc: BaseException) -> str | None:
     """The name of the unique constraint that refused a row (`<table>_pkey` for a primary key), else `None`."""
     cause = _cause(exc)
     if isinstance(cause, sqlite3.IntegrityError):
+        if match := _KEPT.search(str(cause)):
+            return match["key"]
         _, found, columns = str(cause).partition("UNIQUE constraint failed: ")
         return _constraint_on(columns) if found else None
     if _sqlstate(cause) != "23505":

@@ -82,8 +82,8 @@ class Listener:
         quoted = self._engine.dialect.identifier_preparer.quote_identifier(self._channel)
         try:
             pooled = self._engine.raw_connection()
-            pooled.detach()
             self._connection = pooled.driver_connection
+            pooled.detach()
             self._connection.autocommit = True
             self._connection.execute("LISTEN " + quoted)
         except self._errors:
