@@ -1,0 +1,147 @@
+"""What is append-only is so for everybody who reaches the database, and also where SQLite would replace a row."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from pushlink.store import dialect
+from pushlink.store.tables import APPEND_ONLY, METADATA, frozen_document, operator_action
+
+NOW = dt.datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=dt.UTC)
+TABLES = pytest.mark.parametrize("table", APPEND_ONLY, ids=lambda table: table.name)
+
+
+def row_of(table: sa.Table, **given: Any) -> dict[str, Any]:
+    """A row with something in every column."""
+    values: dict[type, Any] = {int: 1, str: "x", bytes: b"x", bool: False, object: NOW}
+    return {column.name: values[column.type.python_type] for column in table.columns} | given
+
+
+def insert(engine: sa.Engine, table: sa.Table, **given: Any) -> dict[str, Any]:
+    row = row_of(table, **given)
+    with engine.begin() as conn:
+        conn.execute(table.insert(), row)
+    return row
+
+
+def rows(engine: sa.Engine, table: sa.Table) -> list[dict[str, Any]]:
+    with engine.begin() as conn:
+        return [dict(row) for row in conn.execute(sa.select(table)).mappings()]
+
+
+@pytest.mark.rule("RV-08", "AT-11")
+@TABLES
+@pytest.mark.parametrize("verb", ["UPDATE", "DELETE"])
+def test_no_row_is_changed_or_deleted(engine: sa.Engine, table: sa.Table, verb: str) -> None:
+    """The database refuses both, says which table it protects, and the row is as it was."""
+    row = insert(engine, table)
+    column = table.primary_key.columns[0]
+    statement = table.delete() if verb == "DELETE" else table.update().values({column: column})
+    message = f"{table.name} is append-only: {verb} is refused"
+    with pytest.raises(sa.exc.IntegrityError, match=message), engine.begin() as conn:
+        conn.execute(statement)
+    assert rows(engine, table) == [row]
+
+
+@pytest.mark.rule("RV-08")
+@TABLES
+def test_no_table_is_emptied(pg_url: str, open_engine: Any, table: sa.Table) -> None:
+    """TRUNCATE passes no row to a row's trigger, so it has one of its own."""
+    engine = open_engine(pg_url)
+    insert(engine, table)
+    with pytest.raises(sa.exc.IntegrityError, match="TRUNCATE is refused"), engine.begin() as conn:
+        conn.exec_driver_sql(f"TRUNCATE {table.name} CASCADE")
+    assert len(rows(engine, table)) == 1
+
+
+def other_text(table: sa.Table) -> dict[str, str]:
+    """A change of the first text that belongs to no key."""
+    keyed = {
+        c.name
+        for key in table.constraints
+        if isinstance(key, sa.PrimaryKeyConstraint | sa.UniqueConstraint)
+        for c in key.columns
+    }
+    return next({c.name: "other"} for c in table.columns if isinstance(c.type, sa.Text) and c.name not in keyed)
+
+
+@pytest.mark.rule("RV-08")
+@TABLES
+@pytest.mark.parametrize("recursive_triggers", [True, False], ids=["own connection", "any connection"])
+def test_no_row_is_replaced(
+    sqlite_url: str, open_engine: Any, tmp_path: Path, table: sa.Table, recursive_triggers: bool
+) -> None:
+    """INSERT OR REPLACE and its like are refused, whether or not the connection has recursive triggers."""
+    engine = open_engine(sqlite_url)
+    row = insert(engine, table)
+    changed = row | other_text(table)
+    values = [str(value)[:26] if isinstance(value, dt.datetime) else value for value in changed.values()]
+    into = f"INTO {table.name} ({', '.join(changed)}) VALUES ({', '.join('?' * len(values))})"
+    with contextlib.closing(sqlite3.connect(tmp_path / "pushlink.sqlite")) as connection:
+        connection.execute(f"PRAGMA recursive_triggers={recursive_triggers}")
+        for verb in ("INSERT OR REPLACE", "REPLACE", "INSERT OR IGNORE", "INSERT"):
+            with pytest.raises(sqlite3.IntegrityError, match=f"{table.name} is append-only"):
+                connection.execute(f"{verb} {into}", values)
+        connection.rollback()
+    assert rows(engine, table) == [row]
+
+
+@pytest.mark.rule("RV-08")
+def test_a_unique_key_is_no_way_around_the_primary_key(sqlite_url: str, open_engine: Any) -> None:
+    """A replacing insert with a fresh id would delete the row that holds its unique key; it is refused as well."""
+    engine = open_engine(sqlite_url)
+    row = insert(engine, operator_action)
+    replace = operator_action.insert().prefix_with("OR REPLACE")
+    for change in ({"id": 2}, {"id": None}):
+        message = "the_operator_chain_does_not_fork is not replaced"
+        with pytest.raises(sa.exc.IntegrityError, match=message), engine.begin() as conn:
+            conn.execute(replace, {**row, "hash": "forged", **change})
+    assert rows(engine, operator_action) == [row]
+
+
+def test_an_upsert_is_an_update(engine: sa.Engine) -> None:
+    """ON CONFLICT DO UPDATE changes a row, so it is refused."""
+    insert(engine, frozen_document)
+    with pytest.raises(sa.exc.IntegrityError, match="append-only"), engine.begin() as conn:
+        conn.exec_driver_sql(
+            "INSERT INTO pushlink_frozen_document (digest, kind, document, created_at)"
+            " VALUES ('x', 'x', 'other', '2024-01-01 00:00:00.000000')"
+            " ON CONFLICT (digest) DO UPDATE SET document = excluded.document"
+        )
+
+
+def test_the_same_document_may_be_frozen_again(engine: sa.Engine) -> None:
+    """Writing what is there already, at a later time, changes nothing and is no error; its neighbours go in."""
+    first = insert(engine, frozen_document, digest="a")
+    later = NOW + dt.timedelta(days=1)
+    with engine.begin() as conn:
+        conn.execute(
+            dialect.insert_ignore(frozen_document),
+            [row_of(frozen_document, digest=digest, created_at=later) for digest in ("a", "b")],
+        )
+    assert sorted(row["digest"] for row in rows(engine, frozen_document)) == ["a", "b"]
+    assert first in rows(engine, frozen_document)
+
+
+def test_rows_beside_a_row_may_be_added(engine: sa.Engine) -> None:
+    """Append-only tables still grow."""
+    for table in APPEND_ONLY:
+        for number in (1, 2):
+            keys = {key.name: number if isinstance(key.type, sa.Integer) else str(number) for key in table.primary_key}
+            unique = {"previous_hash": str(number)} if table is operator_action else {}
+            insert(engine, table, **keys, **unique)
+        assert len(rows(engine, table)) == 2
+
+
+def test_every_other_table_may_change(engine: sa.Engine) -> None:
+    """Nothing but what is listed is protected: the triggers stand on these tables alone."""
+    with engine.begin() as conn:
+        protected = {table.name for table in METADATA.sorted_tables if not dialect.missing_triggers(conn, [table])}
+    assert protected == {table.name for table in APPEND_ONLY}

@@ -1,0 +1,83 @@
+"""Start-up refuses a database that would forget in a crash what it said was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+
+from pushlink.errors import Code, ConfigurationError
+from pushlink.store.dialect import check_durability, create_engine
+
+
+@pytest.mark.rule("D-36")
+def test_databases_as_pushlink_opens_them_are_durable(engine: sa.Engine) -> None:
+    """Its own engine never needs to be told."""
+    with engine.begin() as conn:
+        check_durability(conn)
+
+
+@pytest.mark.rule("D-36")
+def test_a_commit_that_does_not_wait_for_the_disk_is_refused(pg_url: str) -> None:
+    """`synchronous_commit` off, wherever it was set, names itself, its value and what is wanted."""
+    engine = create_engine(pg_url, connect_args={"options": "-c synchronous_commit=off"})
+    with engine.begin() as conn, pytest.raises(ConfigurationError, match="synchronous_commit is off") as caught:
+        check_durability(conn)
+    engine.dispose()
+    assert caught.value.code is Code.DURABILITY_WEAKENED
+    assert caught.value.evidence == {"setting": "synchronous_commit", "value": "off", "wanted": "on"}
+    assert caught.value.next_step
+
+
+@pytest.mark.rule("D-36")
+@pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
+def test_a_server_that_does_not_reach_the_disk_is_refused(setting: str) -> None:
+    """A server with `fsync` or `full_page_writes` off is refused, whatever its commits wait for."""
+    from plugins import postgres as servers
+
+    home = servers.new_home()
+    server = servers.Server(home, settings={setting: "off"})
+    server.start()
+    try:
+        engine = create_engine(server.url())
+        with engine.begin() as conn, pytest.raises(ConfigurationError, match=f"{setting} is off"):
+            check_durability(conn)
+        engine.dispose()
+    finally:
+        server.stop()
+
+
+@pytest.mark.rule("D-36")
+@pytest.mark.parametrize(("level", "accepted"), [("OFF", False), ("NORMAL", False), ("FULL", True), ("EXTRA", True)])
+def test_a_file_is_synchronous_in_full(
+    sqlite_url: str, open_engine: Callable[[str], sa.Engine], level: str, accepted: bool
+) -> None:
+    """A write-ahead log that is not flushed at each commit may lose the newest ones."""
+    with open_engine(sqlite_url).connect() as conn:
+        conn.connection.driver_connection.execute(f"PRAGMA synchronous={level}")  # type: ignore[union-attr]
+        if accepted:
+            check_durability(conn)
+        else:
+            with pytest.raises(ConfigurationError, match=f"synchronous is {level.lower()}"):
+                check_durability(conn)
+
+
+@pytest.mark.rule("D-36")
+def test_a_file_without_a_write_ahead_log_is_refused(tmp_path: object) -> None:
+    """A host's own engine leaves a new file in another mode."""
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/plain.sqlite")
+    with engine.begin() as conn, pytest.raises(ConfigurationError, match="journal_mode is delete"):
+        check_durability(conn)
+    engine.dispose()
+
+
+@pytest.mark.rule("D-36")
+def test_a_database_in_memory_is_for_tests(tmp_path: object) -> None:
+    """It survives no crash at all, so it must be asked for."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as conn:
+        check_durability(conn, allow_memory=True)
+        with pytest.raises(ConfigurationError, match="journal_mode is memory"):
+            check_durability(conn)
+    engine.dispose()
