@@ -106,23 +106,24 @@ def current_revision(conn: sa.Connection) -> str | None:
 
 def head() -> str:
     """The newest revision that this release knows."""
-    return _revisions()[-1]
+    return known_revisions()[-1]
 
 
-def _revisions() -> tuple[str, ...]:
+def known_revisions() -> tuple[str, ...]:
+    """Every revision of this release, oldest first."""
     walk = ScriptDirectory.from_config(_config()).walk_revisions()
     return tuple(reversed([script.revision for script in walk]))
 
 
 def _pending(current: str | None) -> tuple[str, ...]:
-    known = _revisions()
+    known = known_revisions()
     if current is None:
         return known
     return known[known.index(current) + 1 :] if current in known else ()
 
 
 def _is_newer(current: str | None) -> bool:
-    return current is not None and current not in _revisions()
+    return current is not None and current not in known_revisions()
 
 
 def _next(revision: str) -> str:
