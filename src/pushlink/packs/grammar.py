@@ -50,7 +50,7 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.IGNORECASE)
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 
 _ENV_REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]{0,199}")
-_FILE_REFERENCE = re.compile(r"file:[^\x00-\x1f\x7f]{1,1000}")
+_FILE_REFERENCE = re.compile(r"file:(?:/(?!\.\.(?:/|$))[^\x00-\x1f\x7f/]*)+")
 
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(?:; ?[A-Za-z0-9-]+=[A-Za-z0-9._-]+)*")
 
@@ -226,9 +226,10 @@ def _is_host(host: str) -> bool:
 
 def credential_ref_problem(reference: str) -> str | None:
     """What is wrong with the name of a credential."""
-    if _ENV_REFERENCE.fullmatch(reference) or _FILE_REFERENCE.fullmatch(reference):
+    named = reference.replace("{tenant}", "x")
+    if _ENV_REFERENCE.fullmatch(named) or _FILE_REFERENCE.fullmatch(named):
         return None
-    return "Write env:NAME for an environment variable, or file:/path for a file; the secret itself is never written."
+    return "Write env:NAME for an environment variable, or file:/path for an absolute path; never the secret itself."
 
 
 def media_type_problem(media_type: str) -> str | None:

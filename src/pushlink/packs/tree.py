@@ -256,6 +256,9 @@ class _Builder:
             return
         steps = self._steps()
         node = Node(place=_place(event))
+        key = self.stack[-1].key if self.stack else None
+        if key is not None and isinstance(event, ScalarEvent) and not event.value and event.style is None:
+            node.place = _place(key)  # nothing is written, and the parser says where the next thing is
         if isinstance(event, AliasEvent):
             node.faulty = True
             self.report(node.place, steps, "Aliases are refused: write the value out in full.")

@@ -1,0 +1,633 @@
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pushlink.adapters.egress import EgressRefused, parse_origin
+from pushlink.errors import PackError
+from pushlink.packs import grammar
+from pushlink.packs.lint import RULES, Severity, lint
+from pushlink.packs.loader import PackDocument, load_pack_text, read_pack_text
+from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.render import render_create, render_update
+from pushlink.protocol.snapshots import SourceValues
+
+Document = dict[str, Any]
+Reader = Callable[[Document], PackDocument]
+Change = Callable[[Document], None]
+
+
+def action(document: Document) -> Document:
+    return document["flows"][0]["actions"][0]
+
+
+def profile(document: Document) -> Document:
+    return document["profiles"]["main"]
+
+
+def put(*steps: str | int, value: object) -> Change:
+    """A change that sets one value below the action, or below `profiles` and `destinations`."""
+
+    def change(document: Document) -> None:
+        target: Any = document if steps[0] in {"profiles", "destinations"} else action(document)
+        for step in steps[:-1]:
+            target = target.setdefault(step, {}) if isinstance(target, dict) else target[step]
+        target[steps[-1]] = value
+
+    return change
+
+
+def in_profile(key: str, value: object) -> Change:
+    return put("profiles", "main", key, value=value)
+
+
+def mappings(*entries: Document) -> Change:
+    return put("mappings", value=list(entries))
+
+
+def second_action(**changes: object) -> Change:
+    def change(document: Document) -> None:
+        other = copy.deepcopy(action(document)) | {"action": "push_other", "action_slot_id": "act-2"}
+        document["flows"][0]["actions"].append(other | changes)
+
+    return change
+
+
+def second_destination(**changes: object) -> Change:
+    def change(document: Document) -> None:
+        other = {"destination_slot_id": "dest-2", "target_object": "others", "profile": "main"}
+        document["destinations"].append(other | changes)
+        second_action(destination=(other | changes)["destination_slot_id"])(document)
+
+    return change
+
+
+def both(*changes: Change) -> Change:
+    def change(document: Document) -> None:
+        for one in changes:
+            one(document)
+
+    return change
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change that breaks a rule at a path, and a near one that does not."""
+
+    rule: str
+    bad: Change
+    path: str
+    good: Change | None = None
+
+
+A = "flows[0].actions[0]"
+PUT_ONLY_ON_CREATE = {"source": "note", "target": "/note", "operations": ["create"]}
+MIRROR = {"remote_id_field": "remote_id", "provenance_field": "remote_source", "provenance_value": "sample"}
+
+CASES = [
+    Case(
+        "duplicate-slot", second_action(action_slot_id="act-1"), "flows[0].actions[1].action_slot_id", second_action()
+    ),
+    Case(
+        "duplicate-slot",
+        second_destination(destination_slot_id="dest-1"),
+        "destinations[1].destination_slot_id",
+        second_destination(),
+    ),
+    Case("unknown-destination", put("destination", value="dest-9"), f"{A}.destination"),
+    Case("unknown-profile", put("destinations", 0, "profile", value="mian"), "destinations[0].profile"),
+    Case("base-url", in_profile("base_url", "ftp://api.example.com"), "profiles.main.base_url"),
+    Case("base-url", in_profile("base_url", "/v2"), "profiles.main.base_url"),
+    Case("base-url", in_profile("base_url", "https://user:pass@api.example.com"), "profiles.main.base_url"),
+    Case("base-url", in_profile("base_url", "https://api.example.com/v2?key=1"), "profiles.main.base_url"),
+    Case("base-url", in_profile("base_url", "https://api.example.com/v2#top"), "profiles.main.base_url"),
+    Case("base-url", in_profile("base_url", "https://api.example.com:99999"), "profiles.main.base_url"),
+    Case("base-url", in_profile("base_url", "https://"), "profiles.main.base_url"),
+    Case("base-url", in_profile("base_url", "https://api.example.com/a/../b"), "profiles.main.base_url"),
+    Case(
+        "base-url",
+        in_profile("base_url", "https://api.example.com/{version}"),
+        "profiles.main.base_url",
+        in_profile("base_url", "https://api.example.com:8443/v2/"),
+    ),
+    Case("base-url", in_profile("base_url", "https://exämple.com"), "profiles.main.base_url"),
+    Case(
+        "base-url",
+        in_profile("base_url", "https://2130706433/"),
+        "profiles.main.base_url",
+        in_profile("base_url", "https://[2001:db8::1]:8443"),
+    ),
+    Case("credential-ref", in_profile("credential_ref", "vault:kv/token"), "profiles.main.credential_ref"),
+    Case("credential-ref", in_profile("credential_ref", "env:TO KEN"), "profiles.main.credential_ref"),
+    Case(
+        "credential-ref",
+        in_profile("credential_ref", "file:secrets/token"),
+        "profiles.main.credential_ref",
+        in_profile("credential_ref", "file:/run/secrets/{tenant}/token"),
+    ),
+    Case(
+        "credential-ref",
+        in_profile("credential_ref", "file:/run/../etc/token"),
+        "profiles.main.credential_ref",
+        in_profile("credential_ref", "env:TOKEN_{tenant}"),
+    ),
+    Case(
+        "credential-missing",
+        in_profile("credential_ref", None),
+        "profiles.main",
+        both(in_profile("credential_ref", None), in_profile("auth", {"kind": "none"})),
+    ),
+    Case("secret-literal", in_profile("headers", {"X-Api-Key": "k"}), 'profiles.main.headers["X-Api-Key"]'),
+    Case(
+        "secret-literal",
+        put("create", "headers", value={"X-Client": "Bearer abcdefgh"}),
+        f'{A}.create.headers["X-Client"]',
+        put("create", "headers", value={"Prefer": "return=representation, wait=5"}),
+    ),
+    Case(
+        "secret-literal",
+        mappings({"source": "name", "target": "/name"}, {"constant": "x1", "target": "/auth/api_key"}),
+        f"{A}.mappings[1].constant",
+        mappings({"source": "name", "target": "/name"}, {"constant": "x1", "target": "/kind"}),
+    ),
+    Case(
+        "secret-literal",
+        put("create", "body", value={"envelope": {"meta": [{"password": "x"}]}}),
+        f"{A}.create.body.envelope.meta[0].password",
+        put("create", "body", value={"envelope": {"meta": [{"password": ""}]}}),
+    ),
+    *(
+        Case("header", in_profile("headers", {name: "x"}), "profiles.main.headers." + name if name.isalpha() else "")
+        for name in ("Host", "Connection", "Authorization", "Cookie", "TE", "Upgrade", "Expect", "Via")
+    ),
+    *(
+        Case("header", put("update", "headers", value={name: "x"}), f'{A}.update.headers["{name}"]')
+        for name in (
+            "Content-Length",
+            "transfer-encoding",
+            "Proxy-Authorization",
+            "Proxy-Connection",
+            "Idempotency-Key",
+            "X-HTTP-Method-Override",
+            "Content-Type",
+            "X-Forwarded-Host",
+            "Accept-Encoding",
+            "bad name",
+        )
+    ),
+    Case("header", in_profile("headers", {"X-A": "line\r\nX-B: 1"}), 'profiles.main.headers["X-A"]'),
+    Case("header", in_profile("headers", {"X-A": "é"}), 'profiles.main.headers["X-A"]'),
+    Case("header", in_profile("headers", {"X-A": ""}), 'profiles.main.headers["X-A"]'),
+    Case("header", in_profile("headers", {"X-A": " x"}), 'profiles.main.headers["X-A"]'),
+    Case(
+        "header",
+        in_profile("headers", {"X-Version": "1", "x-version": "2"}),
+        'profiles.main.headers["x-version"]',
+        both(in_profile("headers", {"X-Version": "1"}), put("create", "headers", value={"x-version": "2"})),
+    ),
+    Case(
+        "timeouts",
+        in_profile("timeouts", {"connect": "31s", "total": "30s"}),
+        "profiles.main.timeouts",
+        in_profile("timeouts", {"connect": "30s", "total": "30s"}),
+    ),
+    Case("timeouts", in_profile("timeouts", {"connect": "0s"}), "profiles.main.timeouts"),
+    Case(
+        "backoff",
+        in_profile("retry", {"backoff": {"base": "2m", "cap": "1m"}}),
+        "profiles.main.retry.backoff",
+        in_profile("retry", {"backoff": {"base": "1m", "cap": "1m"}}),
+    ),
+    Case(
+        "path-characters",
+        in_profile("path_characters", "/x"),
+        "profiles.main.path_characters",
+        in_profile("path_characters", "/%"),
+    ),
+    *(
+        Case("path", put("create", "path", value=path), f"{A}.create.path")
+        for path in (
+            "things",
+            "",
+            "//evil.example.com/things",
+            "https://evil.example.com/things",
+            "/things/../admin",
+            "/things/%2e%2E/admin",
+            "/./things",
+            "/a//b",
+            "/things?x=1",
+            "/things#top",
+            "/things/{remote_id}",
+            "/things/{name}",
+            "/a b",
+            "/ä",
+            "/a%2Fb",
+            "/a%",
+            "/things/{",
+            "/things\\x",
+        )
+    ),
+    *(
+        Case("path", put("update", "path", value=path), f"{A}.update.path")
+        for path in (
+            "/things",
+            "/things/{remote_id}/{name}",
+            "/things/{+remote_id}",
+            "/things/{#remote_id}",
+            "/things{/remote_id}",
+            "/things{.remote_id}",
+            "/things{?remote_id}",
+            "/things{;remote_id}",
+            "/things/{remote_id:3}",
+            "/things/{remote_id*}",
+            "/things/{remote_id,other}",
+            "/things/{{remote_id}}",
+            "/things/{ remote_id }",
+            "/things?id={remote_id}",
+        )
+    ),
+    Case(
+        "success-empty",
+        put("create", "success", value={"status": []}),
+        f"{A}.create.success.status",
+        put("create", "success", value={"status": [201]}),
+    ),
+    Case("success-empty", put("update", "success", value={"status": []}), f"{A}.update.success.status"),
+    Case("id-missing", put("create", "response", value={}), f"{A}.create.response.id"),
+    *(
+        Case("id-source", put("create", "response", "id", value=[{"from": source}]), f"{A}.create.response.id[0].from")
+        for source in (
+            "/id",
+            "$response.body",
+            "$response.body#id",
+            "$response.body#/a~2",
+            "$response.header.",
+            "$response.header.Bad Name",
+            "$request.body#/id",
+            "$response.query.id",
+            "$.id",
+        )
+    ),
+    Case(
+        "id-source",
+        put("create", "response", "candidates", value=[{"from": "id"}]),
+        f"{A}.create.response.candidates[0].from",
+        put("create", "response", "candidates", value=[{"from": "$response.body#/existing/0/id"}]),
+    ),
+    *(
+        Case(
+            "id-pattern",
+            put("create", "response", "id", value=[{"from": "$response.header.Location", "regex": regex}]),
+            f"{A}.create.response.id[0].regex",
+        )
+        for regex in (
+            "/things/([0-9]+)",
+            "^/things/([0-9]+)",
+            "/things/([0-9]+)$",
+            r"^/things/([0-9]+)\$",
+            "^[$]([0-9]+)[$]",
+            "^/a/([0-9]+)|/b/[0-9]+$",
+            "^/things/[0-9]+$",
+            "^/(things|items)/([0-9]+)$",
+            "^/things/([0-9]+$",
+            "^((a+)+)$",
+            "^(?:a+)*([0-9])$",
+            "^(?:a|b){1,40}([0-9])$",
+            r"^(a)\1$",
+            "^(?=a)(a)$",
+            "^(" + "a" * 260 + ")$",
+        )
+    ),
+    Case(
+        "id-pattern",
+        put("create", "response", "id_rule", value={"pattern": "[0-9]+"}),
+        f"{A}.create.response.id_rule.pattern",
+        put("create", "response", "id_rule", value={"pattern": "^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$"}),
+    ),
+    Case(
+        "id-pattern",
+        put("create", "response", "id_rule", value={"pattern": "^(a)$"}),
+        f"{A}.create.response.id_rule.pattern",
+    ),
+    Case("update-guard", put("update", "creates_if_missing", value=True), f"{A}.update.creates_if_missing"),
+    Case(
+        "media-type",
+        put("create", "body", value={"media_type": "json"}),
+        f"{A}.create.body.media_type",
+        put("create", "body", value={"media_type": "application/vnd.api+json; charset=utf-8"}),
+    ),
+    Case(
+        "envelope",
+        put("create", "body", value={"envelope": {"name": "x"}}),
+        f"{A}.mappings[0].target",
+        put("create", "body", value={"envelope": {"name": None}}),
+    ),
+    Case(
+        "envelope",
+        put("update", "body", value={"envelope": {"data": "x"}, "insert_at": "/data"}),
+        f"{A}.mappings[0].target",
+        put("update", "body", value={"envelope": {"data": {}}, "insert_at": "/data"}),
+    ),
+    Case(
+        "envelope",
+        put("create", "body", value={"envelope": {"list": [{}]}, "insert_at": "/list/1"}),
+        f"{A}.mappings[0].target",
+        put("create", "body", value={"envelope": {"list": [{}]}, "insert_at": "/list/0"}),
+    ),
+    Case("no-body", mappings(), f"{A}.mappings"),
+    Case("no-body", mappings({"source": "a", "target": "/a", "operations": ["update"]}), f"{A}.mappings"),
+    Case("mapping-value", mappings({"target": "/a"}), f"{A}.mappings[0]", mappings({"constant": None, "target": "/a"})),
+    Case("mapping-value", mappings({"source": "a", "constant": 1, "target": "/a"}), f"{A}.mappings[0]"),
+    Case("mapping-value", mappings({"source": "", "target": "/a"}), f"{A}.mappings[0]"),
+    Case(
+        "mapping-operations",
+        mappings({"source": "a", "target": "/a"}, {"source": "b", "target": "/b", "operations": []}),
+        f"{A}.mappings[1].operations",
+    ),
+    Case(
+        "mapping-operations",
+        mappings({"source": "a", "target": "/a", "operations": ["create", "update", "create"]}),
+        f"{A}.mappings[0].operations",
+    ),
+    Case(
+        "overlapping-targets",
+        mappings({"source": "a", "target": "/a"}, {"source": "b", "target": "/a"}),
+        f"{A}.mappings[1].target",
+        mappings(
+            {"source": "a", "target": "/a", "operations": ["create"]},
+            {"source": "b", "target": "/a", "operations": ["update"]},
+        ),
+    ),
+    Case(
+        "overlapping-targets",
+        mappings({"source": "a", "target": "/a"}, {"source": "b", "target": "/a/b"}),
+        f"{A}.mappings[1].target",
+        mappings({"source": "a", "target": "/a"}, {"source": "b", "target": "/ab"}),
+    ),
+    Case(
+        "overlapping-targets",
+        mappings({"source": "a", "target": "/a/b/c"}, {"source": "b", "target": "/a"}),
+        f"{A}.mappings[1].target",
+        mappings({"source": "a", "target": "/a/b/c"}, {"source": "b", "target": "/a/b/d"}),
+    ),
+    Case(
+        "overlapping-targets",
+        mappings({"source": "a", "target": ""}, {"source": "b", "target": "/b"}),
+        f"{A}.mappings[1].target",
+    ),
+    Case(
+        "encode",
+        mappings({"source": "a", "target": "/a", "encode": {"string": True, "minor_units": 2}}),
+        f"{A}.mappings[0].encode",
+        mappings({"source": "a", "target": "/a", "encode": {"lower_trim": True, "string": True, "truncate": 9}}),
+    ),
+    Case("encode", mappings({"source": "a", "target": "/a", "encode": {"date": "%d %B"}}), f"{A}.mappings[0].encode"),
+    Case(
+        "encode",
+        mappings({"source": "a", "target": "/a", "encode": {"datetime": "rfc3339", "zone": "Mars/Base"}}),
+        f"{A}.mappings[0].encode",
+        mappings({"source": "a", "target": "/a", "encode": {"datetime": "rfc3339", "zone": "Europe/Paris"}}),
+    ),
+    Case(
+        "mirror",
+        put("mirror", value=MIRROR | {"provenance_field": "remote_id"}),
+        f"{A}.mirror.provenance_field",
+        put("mirror", value=MIRROR),
+    ),
+    Case(
+        "mirror",
+        put("mirror", value={"remote_id_field": "remote_id", "provenance_field": "remote_source"}),
+        f"{A}.mirror",
+        put("mirror", value={"remote_id_field": "remote_id"}),
+    ),
+    Case("mirror", put("mirror", value={"remote_id_field": "name"}), f"{A}.mirror.remote_id_field"),
+    Case("mirror", put("mirror", value=MIRROR | {"provenance_field": "name"}), f"{A}.mirror.provenance_field"),
+    Case(
+        "empty-test",
+        put("when", value=[{"field": "a"}]),
+        f"{A}.when[0]",
+        put("when", value=[{"field": "a", "present": False}]),
+    ),
+    Case(
+        "empty-test",
+        put("when", value=[{"field": "a", "equals": None}]),
+        f"{A}.when[0]",
+        put("when", value=[{"field": "a", "equals": 0}]),
+    ),
+    Case(
+        "empty-test",
+        put("when", value=[{"field": "a", "in": []}]),
+        f"{A}.when[0].in",
+        put("when", value=[{"field": "a", "in": [None]}]),
+    ),
+    Case(
+        "plain-http",
+        in_profile("base_url", "http://api.example.com"),
+        "profiles.main.base_url",
+        in_profile("base_url", "http://127.0.0.1:8731"),
+    ),
+    Case("credential-unused", in_profile("auth", {"kind": "none"}), "profiles.main.credential_ref"),
+    Case(
+        "unused-profile",
+        put("profiles", "spare", value={"base_url": "https://b.example.com", "auth": {"kind": "none"}}),
+        "profiles.spare",
+    ),
+    Case(
+        "unused-destination",
+        lambda document: document["destinations"].append(
+            {"destination_slot_id": "dest-2", "target_object": "others", "profile": "main"}
+        ),
+        "destinations[1]",
+    ),
+    Case(
+        "same-place", second_destination(target_object="things"), "destinations[1].target_object", second_destination()
+    ),
+    Case(
+        "shared-mirror",
+        both(put("mirror", value=MIRROR), second_action(mirror=MIRROR)),
+        "flows[0].actions[1].mirror.remote_id_field",
+        both(put("mirror", value=MIRROR), second_action(mirror=MIRROR, source_object="Other")),
+    ),
+    Case(
+        "bodiless-success",
+        put("create", "success", value={"status": [204]}),
+        f"{A}.create.success.status",
+        both(
+            put("create", "success", value={"status": [204]}),
+            put("create", "response", "id", value=[{"from": "$response.header.Location", "regex": "^/things/(.+)$"}]),
+        ),
+    ),
+    Case(
+        "replace-erases",
+        both(
+            put("update", "semantics", value="replace"), mappings({"source": "a", "target": "/a"}, PUT_ONLY_ON_CREATE)
+        ),
+        f"{A}.mappings[1].operations",
+        mappings({"source": "a", "target": "/a"}, PUT_ONLY_ON_CREATE),
+    ),
+    Case(
+        "unused-mapping",
+        both(
+            put("update", value=None),
+            mappings({"source": "a", "target": "/a"}, PUT_ONLY_ON_CREATE | {"operations": ["update"]}),
+        ),
+        f"{A}.mappings[1].operations",
+        both(put("update", value=None), mappings({"source": "a", "target": "/a"}, PUT_ONLY_ON_CREATE)),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{CASES.index(case)}")
+def test_a_rule_finds_what_breaks_it_and_nothing_near_it(case: Case, good: Document, read: Reader) -> None:
+    bad = copy.deepcopy(good)
+    case.bad(bad)
+    found = [finding for finding in read(bad).findings if finding.rule == case.rule]
+    assert found, [str(finding) for finding in read(bad).findings]
+    assert {finding.path for finding in found} == {case.path} or not case.path
+    assert all(finding.line and finding.column for finding in found)
+    if case.good:
+        case.good(good)
+        assert case.rule not in {finding.rule for finding in read(good).findings}
+
+
+def test_every_rule_is_broken_by_a_case_and_every_case_names_a_rule() -> None:
+    assert {case.rule for case in CASES} == {rule.name for rule in RULES}
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_a_sound_pack_has_no_finding(good: Document, read: Reader) -> None:
+    assert read(good).findings == ()
+
+
+def test_an_error_stops_a_pack_and_a_warning_does_not(good: Document, read: Reader) -> None:
+    profile(good)["base_url"] = "http://api.example.com"
+    document = read(good)
+    assert document.errors == ()
+    assert [finding.severity for finding in document.warnings] == [Severity.WARNING]
+    load_pack_text(json.dumps(good))
+    action(good)["update"]["path"] = "/things"
+    with pytest.raises(PackError) as caught:
+        load_pack_text(json.dumps(good), file="sample.yaml")
+    (finding,) = caught.value.findings
+    assert str(finding).startswith("sample.yaml:1:")
+    assert str(finding).endswith("[path]")
+
+
+def test_a_finding_points_into_the_file(good: Document) -> None:
+    text = json.dumps(good, indent=1).replace('"/things/{remote_id}"', '"/things"')
+    (finding,) = read_pack_text(text).findings
+    line = text.splitlines()[finding.line - 1]
+    assert line[finding.column - 1 :] == '"/things"'
+
+
+def test_a_pack_without_a_file_is_linted_too(good: Document, read: Reader) -> None:
+    action(good)["mappings"] = []
+    (first, second) = lint(read(good).pack)
+    assert (first.rule, first.line, first.column, first.path) == ("no-body", 0, 0, f"{A}.mappings")
+    assert second.rule == "no-body"
+
+
+@pytest.mark.rule("D-24")
+def test_an_update_that_may_create_a_missing_record_is_refused(good: Document) -> None:
+    """Its remote would bring a deleted record back under a new identity, and no guard can be declared yet."""
+    action(good)["update"]["creates_if_missing"] = True
+    with pytest.raises(PackError, match="no guard against that can be declared"):
+        load_pack_text(json.dumps(good))
+
+
+@pytest.mark.rule("GT-06", "SY-02")
+@pytest.mark.parametrize("name", ["name", "Thing.name", "record.url", "source", "base_url", "tenant"])
+@pytest.mark.parametrize("operation", ["create", "update"])
+def test_no_field_of_a_record_can_stand_in_a_route(good: Document, operation: str, name: str) -> None:
+    action(good)[operation]["path"] = f"/things/{{{name}}}/{{remote_id}}"
+    with pytest.raises(PackError) as caught:
+        load_pack_text(json.dumps(good))
+    assert f"{A}.{operation}.path" in {finding.path for finding in caught.value.findings}
+
+
+@pytest.mark.rule("GT-06")
+@pytest.mark.parametrize("operation", ["create", "update"])
+def test_a_pack_without_a_path_does_not_load(good: Document, operation: str) -> None:
+    """The template is missing from the action: there is no default, and no other place to take one from."""
+    del action(good)[operation]["path"]
+    with pytest.raises(PackError, match="`path` is missing"):
+        load_pack_text(json.dumps(good))
+
+
+@pytest.mark.rule("GT-05")
+@pytest.mark.parametrize("rule", ["no-body", "overlapping-targets"])
+def test_mappings_that_are_absent_or_doubled_are_refused(rule: str, good: Document) -> None:
+    action(good)["mappings"] = [] if rule == "no-body" else [*action(good)["mappings"]] * 2
+    with pytest.raises(PackError) as caught:
+        load_pack_text(json.dumps(good))
+    assert {finding.rule for finding in caught.value.findings} == {rule}
+
+
+# What passes here is not refused for its form by what sends.
+
+
+def test_what_lint_takes_renders(good: Document, read: Reader) -> None:
+    """Every good neighbour of the cases renders, create and update."""
+    for case in CASES:
+        document = copy.deepcopy(good)
+        (case.good or (lambda _: None))(document)
+        for entry in read(document).pack.actions():
+            values = SourceValues(values={"name": "x", "a": None, "b": None, "note": None})
+            rendered = [render_create(entry.contract, entry.profile, values)]
+            if entry.contract.update is not None:
+                rendered.append(render_update(entry.contract, entry.profile, values, "r1"))
+            failures = [one for one in rendered if isinstance(one, RenderFailure) and one.code != "value_unsendable"]
+            assert not failures, case
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://api.example.com",
+        "https://api.example.com/",
+        "https://api.example.com/v2",
+        "https://api.example.com:8443/v2/",
+        "http://127.0.0.1:8731",
+        "http://localhost:8731",
+        "https://[::1]:8443",
+        "https://xn--exmple-cua.com",
+        "https://api_1.example.com/a;b=1",
+    ],
+)
+def test_a_base_url_that_lint_takes_is_one_for_the_transport(url: str) -> None:
+    assert list(grammar.base_url_problems(url)) == []
+    parse_origin(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://api.example.com@evil.example.net",
+        "https://user@api.example.com",
+        "HTTPS://api.example.com",
+        "https:/api.example.com",
+        "https://api.example.com.",
+        "https://127.1",
+        "https://0x7f.1",
+        "https://[127.0.0.1]",
+        "https://api.example.com:0",
+        "https://api.example.com:65536",
+        "https://api.example.com//a",
+        "https://api.example.com/%2e%2e/a",
+        "https://api.example.com\\evil",
+        "https://api.example.com/a b",
+        " https://api.example.com",
+        "https://api.example.com\n",
+        "javascript:alert(1)",
+        "",
+    ],
+)
+def test_a_base_url_that_the_transport_refuses_is_refused_by_lint(url: str) -> None:
+    with pytest.raises(EgressRefused):
+        parse_origin(url)
+    assert list(grammar.base_url_problems(url))
