@@ -15,6 +15,7 @@ from pushlink.adapters.records import SqlRecordStore
 from pushlink.errors import CallerError, Code, ConfigurationError
 from pushlink.ports import MirrorResult, MirrorWrite, RecordRef
 from pushlink.protocol.identity import KeyType
+from pushlink.store.dialect import is_connection_lost, is_lock_not_available
 from pushlink.store.tables import PROTECTED_TABLES
 
 UUID_1 = uuid.UUID("0F0E0D0C-0B0A-0908-0706-050403020100")
@@ -550,6 +551,16 @@ def test_a_deleted_row_is_not_written_anew(host: sa.Engine) -> None:
     assert stored(host) == [(1, None, None)]
 
 
+def test_a_mirror_that_is_no_longer_declared_fails_and_its_neighbours_are_written(host: sa.Engine) -> None:
+    """Frozen long ago, it may name an object or a field that the settings have dropped since."""
+    store = mirrored(host, (1, None, None))
+    field = MirrorWrite(ref=ref("Item", "1"), values={"dropped": "r-1"}, expected={"dropped": None})
+    unknown = MirrorWrite(ref=ref("Dropped", "1"), values={"remote_id": "r-1"}, expected={"remote_id": None})
+    with host.begin() as conn:
+        results = store.write_mirrors(conn, [field, mirror(1, "r-1"), unknown])
+    assert results == [MirrorResult.FAILED, MirrorResult.WRITTEN, MirrorResult.FAILED]
+
+
 def test_a_hundred_mirrors_are_a_handful_of_statements(host: sa.Engine) -> None:
     store = mirrored(host, *((n, None, None) for n in range(100)))
     with host.begin() as conn:
@@ -631,11 +642,13 @@ def test_an_update_that_the_database_swallows_is_not_called_written(pg_host: sa.
     assert stored(pg_host) == [(1, None, None), (2, "r-2", "crm")]
 
 
-@pytest.mark.parametrize("how", ["FOR UPDATE", "FOR NO KEY UPDATE"])
+@pytest.mark.parametrize(
+    "how", ["SELECT * FROM item WHERE id = 2 FOR UPDATE", "UPDATE item SET source = 'theirs' WHERE id = 2"]
+)
 def test_a_row_that_the_host_holds_is_skipped_and_its_neighbours_are_written(pg_host: sa.Engine, how: str) -> None:
     store = mirrored(pg_host, (1, None, None), (2, None, None), (3, None, None))
     with pg_host.connect() as slow:
-        slow.exec_driver_sql(f"SELECT * FROM item WHERE id = 2 {how}")
+        slow.exec_driver_sql(how)
         with pg_host.begin() as conn:
             conn.exec_driver_sql("SET LOCAL statement_timeout = '10s'")
             results = store.write_mirrors(conn, [mirror(n, f"r-{n}") for n in (3, 2, 1, 4)])
@@ -667,3 +680,50 @@ def test_a_table_that_somebody_holds_counts_as_locked(pg_host: sa.Engine) -> Non
             conn.exec_driver_sql("SET LOCAL lock_timeout = '50ms'")
             assert store.write_mirrors(conn, [mirror(1, "r-1")]) == [MirrorResult.LOCKED]
             assert conn.exec_driver_sql("SELECT 1").scalar() == 1
+
+
+# --------------------------------------------------------------------------------------- errors of the database
+
+
+def test_a_lost_connection_passes_as_it_is(pg_host: sa.Engine) -> None:
+    """Whoever owns the transaction knows it by its state and may run it again; nothing is called refused or locked."""
+    store = mirrored(pg_host, (1, None, None))
+    for call in (
+        lambda conn: store.records_exist(conn, [ref("Item", "1")]),
+        lambda conn: store.write_mirrors(conn, [mirror(1, "r-1"), mirror(2, "r-2")]),
+    ):
+        with pg_host.connect() as warm:
+            store.reflect(warm)
+        with pg_host.connect() as conn, pg_host.connect() as other:
+            victim = conn.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+            other.exec_driver_sql("SELECT pg_terminate_backend(%s)", (victim,))
+            with pytest.raises(sa.exc.DBAPIError) as caught:
+                call(conn)
+            assert is_connection_lost(caught.value)
+            conn.invalidate()
+    assert stored(pg_host) == [(1, None, None)]
+
+
+def test_a_race_that_was_lost_passes_as_it_is(pg_host: sa.Engine) -> None:
+    store = mirrored(pg_host, (1, None, None))
+    with pg_host.connect() as warm:
+        store.reflect(warm)
+    with pg_host.connect() as migration, pg_host.connect() as conn:
+        migration.exec_driver_sql("LOCK TABLE item IN ACCESS EXCLUSIVE MODE")
+        conn.exec_driver_sql("SET lock_timeout = '50ms'")
+        with pytest.raises(sa.exc.DBAPIError) as caught:
+            store.records_exist(conn, [ref("Item", "1")])
+        assert is_lock_not_available(caught.value)
+
+
+def test_a_table_that_may_not_be_read_is_a_matter_of_settings(pg_host: sa.Engine) -> None:
+    store = mirrored(pg_host, (1, None, None))
+    run(pg_host, "CREATE ROLE narrow")
+    try:
+        with pg_host.connect() as conn:
+            store.reflect(conn)
+            conn.exec_driver_sql("SET LOCAL ROLE narrow")
+            with pytest.raises(ConfigurationError, match="refused"):
+                store.records_exist(conn, [ref("Item", "1")])
+    finally:
+        run(pg_host, "DROP ROLE narrow")

@@ -20,6 +20,7 @@ from sqlalchemy.types import NullType
 from pushlink.adapters.objects import BoundObject, plain_type
 from pushlink.adapters.rows import fetch
 from pushlink.ports import MirrorResult, MirrorWrite
+from pushlink.store.dialect import is_connection_lost
 
 #: An integer column takes an id whose digits read back the same; 18 digits fit into 64 bits.
 _DIGITS: Final = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -68,7 +69,7 @@ class Mirror:
         except _TableHeld:
             return [MirrorResult.LOCKED] * len(writes)
         except (DBAPIError, _RowMoved) as exc:
-            if isinstance(exc, DBAPIError) and exc.connection_invalidated:
+            if is_connection_lost(exc):
                 raise
             if len(writes) == 1:
                 return [_verdict(exc)]
@@ -79,7 +80,7 @@ class Mirror:
         try:
             rows = dict(fetch(conn, self.bound, ids, self.columns, lock=True))
         except OperationalError as exc:
-            if exc.connection_invalidated:
+            if is_connection_lost(exc):
                 raise
             raise _TableHeld from exc
         unseen = [record_id for record_id in ids if record_id not in rows]

@@ -174,15 +174,19 @@ class SqlRecordStore:
     def write_mirrors(self, conn: Connection, writes: Sequence[MirrorWrite]) -> list[MirrorResult]:
         """Write compare-and-set mirrors in record order, skipping rows that somebody else has locked.
 
-        A row that the database refuses, or a value that does not fit its column, fails alone.
+        A row that the database refuses, a value that does not fit its column, or a field that is not declared any
+        more fails alone.
         """
         results = [MirrorResult.FAILED] * len(writes)
         groups: defaultdict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
         for index, write in enumerate(writes):
             groups[write.ref.source_object, tuple(sorted(write.values))].append(index)
         for (name, fields), indexes in sorted(groups.items()):
-            bound = self._object(conn, name)
-            mirror = Mirror(bound=bound, fields=fields, columns=tuple(_columns(bound, fields)))
+            try:
+                bound = self._object(conn, name)
+                mirror = Mirror(bound=bound, fields=fields, columns=tuple(_columns(bound, fields)))
+            except (CallerError, ConfigurationError):
+                continue  # it was frozen under settings that declared it; now it cannot be written
             with database_errors(name):
                 found = mirror.write(conn, [writes[i] for i in indexes])
             for i, result in zip(indexes, found, strict=True):

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from pushlink.adapters.objects import BoundObject
-from pushlink.errors import CallerError, Code, ConfigurationError, Unavailable
+from pushlink.errors import CallerError, Code, ConfigurationError
+from pushlink.store.dialect import is_busy, is_connection_lost, is_lock_not_available, is_serialization_failure
 
 #: Keys in one statement: far below every engine's bound on parameters, composite keys and spellings of UUIDs included.
 _KEYS_MAX: Final = 1_000
@@ -77,7 +78,11 @@ def only_row(bound: BoundObject, rows: Sequence[Row]) -> Row:
 
 @contextmanager
 def database_errors(source_object: str) -> Iterator[None]:
-    """Translate what a driver raises. Messages of drivers quote values, so those about values are not chained."""
+    """Translate what a driver raises about the records themselves. Its messages quote values: those are not chained.
+
+    A lost connection and a lost race are not about them: they pass as they are, to whoever owns the transaction and
+    knows whether it may be run again.
+    """
     try:
         yield
     except DataError as exc:
@@ -87,15 +92,14 @@ def database_errors(source_object: str) -> Iterator[None]:
             evidence={"source_object": source_object, "error": type(exc.orig).__name__},
             next_step="look for dates out of range in the mapped fields",
         ) from None
-    except (OperationalError, InterfaceError, InternalError) as exc:
-        raise Unavailable(
-            f"The database did not answer for the records of {source_object}.",
-            evidence={"source_object": source_object, "error": type(exc.orig).__name__},
-            next_step="try again",
-        ) from exc
     except DBAPIError as exc:
+        if any(is_meant(exc) for is_meant in _OF_THE_TRANSACTION):
+            raise
         raise ConfigurationError(
             f"The database refused a statement on the records of {source_object}.",
             evidence={"source_object": source_object, "error": type(exc.orig).__name__},
             next_step="compare the object's declaration with the table and its permissions",
         ) from exc
+
+
+_OF_THE_TRANSACTION: Final = (is_connection_lost, is_lock_not_available, is_serialization_failure, is_busy)
