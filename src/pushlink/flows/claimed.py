@@ -5,12 +5,12 @@ Facts are read in the transaction of the claim; what may change until the send i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from pushlink.ports import RecordRef
 from pushlink.protocol.drift import Hit
-from pushlink.protocol.snapshots import ActionSnapshot, ClaimToken, Names, ProfileSnapshot
+from pushlink.protocol.snapshots import ActionSnapshot, ClaimToken, ProfileSnapshot
 from pushlink.store.active import ActiveAction
 from pushlink.store.rows import AttemptRow, LinkRow, RequestRow, SlotRow
 
@@ -27,13 +27,22 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """A request that was frozen by an earlier claim, with the snapshots that were frozen beside it."""
+
+    row: RequestRow
+    profile: ProfileSnapshot
+    action: ActionSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedCreate(Owned):
     """A create to send: its frozen request and the snapshots that interpret the answer."""
 
+    slot: SlotRow
     request: RequestRow
     profile: ProfileSnapshot
     action: ActionSnapshot
-    names: Names
     user_active: bool
     drift: tuple[Hit, ...]
     catalog_revision: int
@@ -44,27 +53,25 @@ class ClaimedCreate(Owned):
 class ClaimedUpdate(Owned):
     """An update to send: the link it is for, the slot whose wanted version it carries, the configuration of now."""
 
-    request: RequestRow | None
+    request: Frozen | None
     link: LinkRow | None
     slot: SlotRow
     current: ActiveAction | None
     generation: str
-    user_id: str
     user_active: bool
     drift: tuple[Hit, ...]
     catalog_revision: int
-    link_profile: ProfileSnapshot | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedWriteback(Owned):
     """A create whose id is known and whose mirror is due."""
 
+    slot: SlotRow
     request: RequestRow
     link: LinkRow | None
     profile: ProfileSnapshot
     action: ActionSnapshot
-    names: Names = field(repr=False)
 
 
 Claimed: TypeAlias = ClaimedCreate | ClaimedUpdate | ClaimedWriteback

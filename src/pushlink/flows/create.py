@@ -10,39 +10,192 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pushlink.errors import Code
-from pushlink.flows.claimed import ClaimedCreate
+from pushlink.flows.claimed import ClaimedCreate, ClaimedWriteback
 from pushlink.flows.effects import Flow, Send, Tx
-from pushlink.flows.sending import Reading, answer_of, checkpoint_of, wire_request
+from pushlink.flows.sending import answer_of, checkpoint_of, history_of, wire_request
 from pushlink.flows.steps import Answer, ClaimGone, Granted, MirrorDue, Permission, Settle, Steps
-from pushlink.protocol.drift import CreateVerdict, create_verdict
+from pushlink.protocol.drift import holds_create
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.outcome import Verdict, create_event, interpret
-from pushlink.protocol.snapshots import FrozenRequest, InstallId, Slots, WritebackSnapshot
-from pushlink.protocol.states import CreateEvent, Hold, LinkStatus, MirrorStatus, Operation
+from pushlink.protocol.snapshots import WritebackSnapshot
+from pushlink.protocol.states import CreateEvent, Hold, LinkEvent, MirrorStatus, Operation, follow_link
 from pushlink.store.lifecycle import Claims, Move
-from pushlink.store.rows import LinkRow, SlotRow, read_headers
+from pushlink.store.rows import LinkRow, slots_of
 
 
 def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
     """Run one claimed create to its end."""
-    stop = judge(claimed)
-    if stop is not None:
-        yield Tx(step=steps.settle, item=Settle(move=stop), key=claimed.attempt.link_key)
+    key = claimed.attempt.link_key
+    if (stop := judge_create(claimed)) is not None:
+        yield Tx(step=steps.settle, item=Settle(move=stop), key=key)
         return
-    granted = yield Tx(step=steps.checkpoint, item=permission(claimed, steps), key=claimed.attempt.link_key)
+    granted = yield Tx(step=steps.checkpoint, item=_permission(claimed, steps), key=key)
     if not isinstance(granted, Granted):
         return
-    reply = yield Send(request=wire_request(claimed.profile, claimed.attempt, frozen(claimed), is_create=True))
+    reply = yield Send(
+        request=wire_request(
+            claimed, claimed.profile, claimed.action, claimed.request, fresh=not claimed.replayable
+        )
+    )
     verdict = interpret(
         Operation.CREATE,
         claimed.action.contract,
         claimed.profile.contract,
         reply,
-        steps.history(claimed.attempt, claimed.profile, granted.send_ordinal, replayable=claimed.replayable),
+        history_of(
+            claimed,
+            steps.world,
+            claimed.profile,
+            send_ordinal=granted.send_ordinal,
+            replayable=claimed.replayable,
+        ),
     )
-    answer = create_answer(claimed, answer_of(claimed, granted.send_ordinal, reply, verdict, steps), verdict, steps)
-    recorded = yield Tx(step=steps.record, item=answer, key=answer.attempt.link_key, after_send=True)
+    answer = answer_of(
+        claimed,
+        steps.world,
+        claimed.profile,
+        send_ordinal=granted.send_ordinal,
+        reply=reply,
+        verdict=verdict,
+        event=create_event(verdict, has_mirror=claimed.request.writeback is not None),
+    )
+    answer = _with_link(answer, claimed, verdict, steps)
+    recorded = yield Tx(step=steps.record, item=answer, key=key, after_send=True)
     if isinstance(recorded, ClaimGone):
-        yield Tx(step=steps.keep_late, item=answer, key=answer.attempt.link_key, after_send=True)
+        yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
     elif recorded.mirror is not None:
         yield mirror_tx(recorded.mirror, steps)
+
+
+def judge_create(claimed: ClaimedCreate) -> Move | None:
+    """What stops this create before any I/O, as the move that it makes; `None` when it may be sent."""
+    attempt = claimed.attempt
+    if attempt.in_doubt and not claimed.replayable:
+        return _stop(claimed, CreateEvent.DOUBT, Code.REPLAY_NOT_ALLOWED, {"because": "no live replay contract"})
+    if not claimed.source_exists:
+        event = CreateEvent.DOUBT if attempt.in_doubt else CreateEvent.FAIL_VALIDATION
+        return _stop(claimed, event, Code.SOURCE_GONE, {"source_object": claimed.source.source_object})
+    holding = holds_create(claimed.drift)
+    if holding:
+        detail = {"surfaces": [hit.surface.value for hit in holding], "catalog_revision": claimed.catalog_revision}
+        if attempt.in_doubt:
+            return _stop(claimed, CreateEvent.DOUBT, Code.DRIFT, detail)
+        return _stop(claimed, CreateEvent.GIVE_BACK, Code.DRIFT, detail, hold=Hold.DRIFT)
+    if not claimed.user_active and not attempt.in_doubt:
+        return _stop(claimed, CreateEvent.GIVE_BACK, Code.AUTHORITY_UNAVAILABLE, {}, hold=Hold.USER_INACTIVE)
+    return None
+
+
+def mirror_tx(due: MirrorDue, steps: Steps) -> Tx:
+    """The mirror's transaction; when it fails for this row, the row goes on to the write-back claim."""
+    key = due.attempt.link_key
+    return Tx(
+        step=steps.mirror,
+        item=due,
+        key=key,
+        on_failure=Tx(step=steps.mirror_failed, item=due, key=key, after_send=True),
+    )
+
+
+def link_of(
+    claimed: ClaimedCreate | ClaimedWriteback, *, link_id: str, remote_id: str, canonical_id: str
+) -> LinkRow:
+    """The link row that a remote id makes, from what the attempt had frozen and from its slot's identity."""
+    request, slot, attempt = claimed.request, claimed.slot, claimed.attempt
+    writeback = WritebackSnapshot.read(request.writeback) if request.writeback else None
+    scope = claimed.profile.contract.destination_scope
+    return LinkRow(
+        id=link_id,
+        link_key=attempt.link_key,
+        tenant=attempt.tenant,
+        connector_owner_key=slot.connector_owner_key,
+        action_slot_id=slot.action_slot_id,
+        destination_slot_id=slot.destination_slot_id,
+        source_object=slot.source_object,
+        source_record_id=slot.source_record_id,
+        slot_key=attempt.link_key,
+        locator_key=locator_key(slots_of(slot), scope=scope, canonical_id=canonical_id),
+        status=follow_link(None, LinkEvent.FINALIZE),
+        names=request.names,
+        created_install_id=request.install_id,
+        validated_install_id=request.install_id,
+        created_profile_digest=request.profile_digest,
+        created_action_digest=request.action_digest,
+        profile_digest=request.profile_digest,
+        action_digest=request.action_digest,
+        mapping_fingerprint=request.mapping_fingerprint,
+        body_fingerprint=request.body_fingerprint,
+        destination_scope=scope,
+        remote_id=remote_id,
+        remote_id_canonical=canonical_id,
+        remote_version=None,
+        mirror_remote_id_field=writeback.remote_id_field if writeback else None,
+        mirror_provenance_field=writeback.provenance_field if writeback else None,
+        mirror_status=MirrorStatus.PENDING if writeback else MirrorStatus.NONE,
+        reason_code=None,
+        evidence=None,
+        last_mapping_revalidation_operation_id=None,
+        finalized_at=attempt.updated_at,
+        updated_at=attempt.updated_at,
+        row_version=1,
+    )
+
+
+def _with_link(answer: Answer, claimed: ClaimedCreate, verdict: Verdict, steps: Steps) -> Answer:
+    if verdict.remote_id is None or verdict.canonical_id is None:
+        return answer
+    return replace(
+        answer,
+        link=link_of(
+            claimed,
+            link_id=steps.world.ids.fresh(),
+            remote_id=verdict.remote_id,
+            canonical_id=verdict.canonical_id,
+        ),
+        writeback=WritebackSnapshot.read(claimed.request.writeback) if claimed.request.writeback else None,
+        values_digest=claimed.request.values_digest,
+    )
+
+
+def _permission(claimed: ClaimedCreate, steps: Steps) -> Permission:
+    return Permission(
+        attempt=claimed.attempt,
+        token=claimed.token,
+        actor=claimed.incarnation,
+        checkpoint=checkpoint_of(
+            claimed,
+            steps.world,
+            claimed.profile,
+            freeze=claimed.request.freeze,
+            version=claimed.attempt.version,
+        ),
+        request=None,
+        source=claimed.source,
+        catalog_revision=claimed.catalog_revision,
+        credential_ref=claimed.profile.contract.credential_ref,
+        credential_generation=claimed.profile.credential_generation,
+    )
+
+
+def _stop(
+    claimed: ClaimedCreate,
+    event: CreateEvent,
+    code: Code,
+    detail: Mapping[str, object],
+    *,
+    hold: Hold | None = None,
+) -> Move:
+    return Move(
+        attempt_id=claimed.attempt.id,
+        link_key=claimed.attempt.link_key,
+        tenant=claimed.attempt.tenant,
+        operation=Operation.CREATE,
+        status=claimed.attempt.status,
+        event=event,
+        token=claimed.token,
+        actor=claimed.incarnation,
+        reason_code=code,
+        detail=detail,
+        hold=hold,
+        claims=Claims.FORGIVE if event is CreateEvent.GIVE_BACK else Claims.RESET,
+    )

@@ -1,9 +1,10 @@
 """Drivers: what runs a flow's effects. They know transactions, threads and time, and nothing about pushes.
 
-`run_flow` is the synchronous one (inline dispatch on a request thread); `GroupingDriver` is the worker's: it gathers the
-`Tx` effects of many flows that wait at the same step and commits them as one transaction in link-key order. A group that
-fails is split, so that one bad row never costs its neighbours anything. A `Tx` that follows a `Send` is tried again
-through an outage of the database; everything else that fails abandons its flow, and recovery by lease owns the rest.
+`run_flow` is the synchronous one (inline dispatch on a request thread); `GroupingDriver` is the worker's: it gathers
+the `Tx` effects of many flows that wait at the same step and commits them as one transaction in link-key order. A group
+that fails is split, so that one bad row never costs its neighbours anything. A `Tx` that follows a `Send` is tried
+again through an outage of the database; everything else that fails abandons its flow, and recovery by lease owns the
+rest.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sqlalchemy as sa
 
 from pushlink.flows.effects import Flow, Send, Step, Tx
 from pushlink.ports import Clock, Transport, WireReply, WireRequest
-from pushlink.store.dialect import is_transient
+from pushlink.store.dialect import is_busy, is_connection_lost, is_lock_not_available, is_serialization_failure
 
 log = logging.getLogger("pushlink.driver")
 
@@ -59,17 +60,16 @@ class Database:
                 now = self.clock.now(conn)
                 return list(step(conn, [tx.item for tx in txs], now=now))
         except Exception as error:  # noqa: BLE001 - delivered to the flow's driver as a value
-            transient = is_transient(error)
-            if len(txs) == 1 or (
-                transient and isinstance(error, sa.exc.InterfaceError | sa.exc.DBAPIError) and _away(error)
-            ):
-                return [Failed(error, transient)] * len(txs)
+            away = is_connection_lost(error)
+            if len(txs) == 1 or away:
+                return [Failed(error, away or is_transient(error))] * len(txs)
             middle = len(txs) // 2
             return self.commit(step, txs[:middle]) + self.commit(step, txs[middle:])
 
 
-def _away(error: sa.exc.DBAPIError) -> bool:
-    return bool(error.connection_invalidated)
+def is_transient(error: BaseException) -> bool:
+    """Whether a new transaction may succeed where this one failed."""
+    return is_lock_not_available(error) or is_serialization_failure(error) or is_busy(error)
 
 
 class Patience:

@@ -14,12 +14,12 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pushlink.errors import Code
+from pushlink.errors import Code, invariant
 from pushlink.flows.followups import Followup, insert_followups
 from pushlink.flows.world import World
 from pushlink.ports import MirrorResult, MirrorWrite, RecordRef
 from pushlink.protocol.evidence import StoredReply
-from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, LocatorKey, WritebackSnapshot
+from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, Document, LocatorKey, WritebackSnapshot
 from pushlink.protocol.states import (
     CLAIMED_IN_PLACE,
     AttemptStatus,
@@ -56,8 +56,11 @@ class Permission:
     actor: str
     checkpoint: Checkpoint
     request: RequestRow | None  # to be written now; None when the named freeze is there already
+    documents: tuple[Document, ...] = ()  # the snapshots that a new request names
     source: RecordRef
     catalog_revision: int
+    credential_ref: str | None
+    credential_generation: str
     link_id: str | None = None
     link_version: int | None = None
     link_mapping: Digest | None = None
@@ -117,8 +120,18 @@ class MirrorDue:
     attempt: AttemptRow
     token: ClaimToken
     actor: str
-    writeback: WritebackSnapshot
+    writeback: WritebackSnapshot | None  # None when the attempt has no mirror to write
     remote_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """A known remote id whose link is not there yet: adopted by an operator, or held back by another link."""
+
+    attempt: AttemptRow
+    token: ClaimToken
+    actor: str
+    link: LinkRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +150,7 @@ class Steps:
     """The steps over one `World`. A bound method is its own identity: a driver groups by it."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        self.world = world
 
     def settle(self, conn: sa.Connection, items: Sequence[Settle], *, now: dt.datetime) -> list[Moved | Lost]:
         """End or give back claims before any byte was sent."""
@@ -164,12 +177,12 @@ class Steps:
         self, conn: sa.Connection, items: Sequence[Permission], *, now: dt.datetime
     ) -> list[Granted | Withheld]:
         """Check again what validation read, then write the checkpoint under the fence (D-12, D-13, D-21)."""
-        revision = self._world.catalog.share_revision(conn)
-        exist = self._world.records.records_exist(conn, [i.source for i in items])
+        revision = self.world.catalog.share_revision(conn)
+        exist = self.world.records.records_exist(conn, [i.source for i in items])
         locked = links.read_links(conn, [i.attempt.link_key for i in items if i.link_id], lock=True)
         by_key = {link.link_key: link for link in locked if link is not None}
         changed = [
-            _changed(item, revision, there, by_key.get(item.attempt.link_key))
+            self._changed(item, revision, there, by_key.get(item.attempt.link_key))
             for item, there in zip(items, exist, strict=True)
         ]
         fit = [item for item, change in zip(items, changed, strict=True) if change is None]
@@ -179,7 +192,9 @@ class Steps:
             for item, answer in zip(fit, answers, strict=True)
             if not isinstance(answer, LeaseLost)
         }
-        requests.insert_requests(conn, [i.request for i in fit if i.request and i.attempt.id in written])
+        begun = [i for i in fit if i.request and i.attempt.id in written]
+        requests.keep_documents(conn, [document for i in begun for document in i.documents], now=now)
+        requests.insert_requests(conn, [i.request for i in begun if i.request])
         lifecycle.move_attempts(
             conn,
             [
@@ -207,7 +222,9 @@ class Steps:
         responses.insert_responses(conn, [_received(i, late=False) for i in fresh], now=now)
         linked = self._finalize_links(conn, [i for i in fresh if i.link is not None], now)
         self._suspend_links(conn, fresh, now)
-        conflicts = {i.attempt.id: self._conflict(conn, i) for i in fresh if linked.get(i.attempt.id) is False}
+        conflicts = {
+            i.attempt.id: _conflict(conn, i.link) for i in fresh if i.link and not linked.get(i.attempt.id, True)
+        }
         moves = [_answer_move(i, linked.get(i.attempt.id), conflicts.get(i.attempt.id), now) for i in fresh]
         results = lifecycle.move_attempts(conn, moves, now=now)
         for item, result in zip(fresh, results, strict=True):
@@ -223,7 +240,7 @@ class Steps:
                 for i in fresh
                 if _opens_the_way(i, linked) and (slot := locked[i.attempt.link_key]) is not None
             ],
-            ids=self._world.ids,
+            ids=self.world.ids,
             now=now,
         )
         # Where this very answer is stored already, the commit of an earlier try had happened after all.
@@ -241,10 +258,12 @@ class Steps:
 
     def mirror(self, conn: sa.Connection, items: Sequence[MirrorDue], *, now: dt.datetime) -> list[None]:
         """Write mirrors where the fields hold what is expected; a failed one is left to the write-back claim."""
-        answers = self._world.records.write_mirrors(conn, [_mirror_write(i) for i in items])
-        settled = [(i, _MIRROR_STATUS[a]) for i, a in zip(items, answers, strict=True) if a in _MIRROR_STATUS]
-        failed = [(i, a) for i, a in zip(items, answers, strict=True) if a not in _MIRROR_STATUS]
-        self._settle_mirrors(conn, settled, now)
+        with_mirror = [i for i in items if i.writeback is not None]
+        answers = self.world.records.write_mirrors(conn, [_mirror_write(i, i.writeback) for i in with_mirror if i.writeback])
+        done = [(i, a) for i, a in zip(with_mirror, answers, strict=True)]
+        failed = [(i, a) for i, a in done if a not in _MIRROR_STATUS]
+        settled = [(i, _MIRROR_STATUS[a]) for i, a in done if a in _MIRROR_STATUS]
+        self._settle_mirrors(conn, [*settled, *((i, MirrorStatus.NONE) for i in items if i.writeback is None)], now)
         self._postpone_mirrors(conn, [(i, {"mirror": a.value}) for i, a in failed], now)
         return [None] * len(items)
 
@@ -254,41 +273,63 @@ class Steps:
         return [None] * len(items)
 
     def finalize_adopted(
-        self, conn: sa.Connection, items: Sequence[Answer], *, now: dt.datetime
+        self, conn: sa.Connection, items: Sequence[Adoption], *, now: dt.datetime
     ) -> list[Recorded | ClaimGone]:
-        """A write-back whose link is not there yet (an adopted id, a settled locator conflict): insert it first."""
+        """Insert the link of a known id first; where another link has its remote record, hold and say whose it is."""
         keys = [i.attempt.link_key for i in items]
         slots.lock_slots(conn, keys, nowait=True)
-        mine = self._mine(conn, items)
-        fresh = [i for i in items if mine[i.attempt.id] != "gone"]
-        linked = self._finalize_links(conn, fresh, now)
-        taken = [i for i in fresh if not linked[i.attempt.id]]
+        held = attempts.lock_claims(conn, [(i.attempt.id, i.token) for i in items])
+        mine = [i for i, is_held in zip(items, held, strict=True) if is_held]
+        answers = lifecycle.insert_links(conn, [_new_link(i, now) for i in mine], now=now)
+        there = links.read_links(conn, [i.attempt.link_key for i in mine])
+        linked = {
+            i.attempt.id: made or (link is not None and link.remote_id == i.link.remote_id)
+            for i, made, link in zip(mine, answers, there, strict=True)
+        }
+        self._hold_conflicts(conn, [i for i in mine if not linked[i.attempt.id]], now)
+        return [Recorded() if linked.get(i.attempt.id) else ClaimGone() for i in items]
+
+    def _hold_conflicts(self, conn: sa.Connection, items: Sequence[Adoption], now: dt.datetime) -> None:
+        attempts.release_writebacks(
+            conn,
+            [
+                Release(attempt_id=i.attempt.id, token=i.token, not_before=now, reason_code=Code.LOCATOR_CONFLICT)
+                for i in items
+            ],
+            now=now,
+        )
+        rows = attempts.read_attempts(conn, [i.attempt.id for i in items])
         attempts.set_holds(
             conn,
             [
                 attempts.SetHold(
-                    row=current,
+                    row=row,
                     hold=Hold.LOCATOR_CONFLICT,
                     reason_code=Code.LOCATOR_CONFLICT,
-                    detail=self._conflict(conn, i),
+                    detail=_conflict(conn, i.link),
                     actor=i.actor,
                 )
-                for i, current in zip(taken, attempts.read_attempts(conn, [i.attempt.id for i in taken]), strict=True)
-                if current is not None
+                for i, row in zip(items, rows, strict=True)
+                if row is not None
             ],
             now=now,
         )
-        return [
-            ClaimGone()
-            if mine[i.attempt.id] == "gone" or not linked[i.attempt.id]
-            else Recorded(mirror=_mirror_due(i))
-            for i in items
-        ]
 
-    def settle_unmirrored(self, conn: sa.Connection, items: Sequence[MirrorDue], *, now: dt.datetime) -> list[None]:
-        """A write-back with no mirror to write ends finalized."""
-        self._settle_mirrors(conn, [(i, MirrorStatus.NONE) for i in items], now)
-        return [None] * len(items)
+    def _changed(self, item: Permission, revision: int, exists: bool, link: LinkRow | None) -> str | None:
+        """What is no longer as it was validated, in words; `None` when the send may go on."""
+        if revision != item.catalog_revision:
+            return "the catalogue changed"
+        if not exists:
+            return "the source record is gone"
+        if item.credential_ref is not None and item.credential_generation != self.world.credentials.generation(
+            item.credential_ref, tenant=item.attempt.tenant
+        ):
+            return "the credential changed"
+        if item.link_id is None:
+            return None
+        if link is None or link.id != item.link_id or link.row_version != item.link_version:
+            return "the link changed"
+        return "the mapping was revalidated" if link.mapping_fingerprint != item.link_mapping else None
 
     def _mine(self, conn: sa.Connection, items: Sequence[Answer]) -> dict[AttemptId, str]:
         """For each attempt: `mine` (the claim lives), `recorded` (this very answer is stored), or `gone`."""
@@ -302,17 +343,7 @@ class Steps:
     def _finalize_links(
         self, conn: sa.Connection, items: Sequence[Answer], now: dt.datetime
     ) -> dict[AttemptId, bool]:
-        new = [
-            NewLink(
-                row=replace(i.link, finalized_at=now, updated_at=now),
-                attempt_id=i.attempt.id,
-                actor=i.actor,
-                reason=i.reason_code,
-            )
-            for i in items
-            if i.link is not None
-        ]
-        answers = lifecycle.insert_links(conn, new, now=now)
+        answers = lifecycle.insert_links(conn, [_new_link(i, now) for i in items if i.link is not None], now=now)
         return {i.attempt.id: answer for i, answer in zip(items, answers, strict=True)}
 
     def _suspend_links(self, conn: sa.Connection, items: Sequence[Answer], now: dt.datetime) -> None:
@@ -333,16 +364,6 @@ class Steps:
             if i.link_event is not None and i.link_before is not None
         ]
         lifecycle.move_links(conn, moves, now=now)
-
-    def _conflict(self, conn: sa.Connection, item: Answer) -> dict[str, object]:
-        if item.link is None or item.link.locator_key is None:
-            return {}
-        [owner] = links.read_locators(conn, [LocatorKey(item.link.locator_key)])
-        return {
-            "remote_id": item.link.remote_id,
-            "owner_link_key": owner.link_key if owner else None,
-            "claimed_by_link_key": item.attempt.link_key,
-        }
 
     def _settle_mirrors(
         self, conn: sa.Connection, settled: Sequence[tuple[MirrorDue, MirrorStatus]], now: dt.datetime
@@ -369,7 +390,7 @@ class Steps:
     def _postpone_mirrors(
         self, conn: sa.Connection, failed: Sequence[tuple[MirrorDue, Mapping[str, object]]], now: dt.datetime
     ) -> None:
-        terms = self._world.terms
+        terms = self.world.terms
         tired = [(i, MirrorStatus.GIVEN_UP) for i, _ in failed if i.attempt.retry_count >= terms.mirror_tries_max]
         again = [(i, detail) for i, detail in failed if i.attempt.retry_count < terms.mirror_tries_max]
         self._settle_mirrors(conn, tired, now)
@@ -412,17 +433,20 @@ class Steps:
         )
 
 
-def _changed(item: Permission, revision: int, exists: bool, link: LinkRow | None) -> str | None:
-    """What is no longer as it was validated, in words; `None` when the send may go on."""
-    if revision != item.catalog_revision:
-        return "the catalogue changed"
-    if not exists:
-        return "the source record is gone"
-    if item.link_id is None:
-        return None
-    if link is None or link.id != item.link_id or link.row_version != item.link_version:
-        return "the link changed"
-    return "the mapping was revalidated" if link.mapping_fingerprint != item.link_mapping else None
+def _new_link(item: Answer | Adoption, now: dt.datetime) -> NewLink:
+    invariant(item.link is not None, "a link is to be made of nothing", attempt=item.attempt.id)
+    row = replace(item.link, finalized_at=now, updated_at=now)  # type: ignore[type-var]
+    return NewLink(row=row, attempt_id=item.attempt.id, actor=item.actor)
+
+
+def _conflict(conn: sa.Connection, link: LinkRow) -> dict[str, object]:
+    """Both owners of one remote record, for the person who will decide (LK-07)."""
+    [owner] = links.read_locators(conn, [LocatorKey(link.locator_key or "")])
+    return {
+        "remote_id": link.remote_id,
+        "owner_link_key": owner.link_key if owner else None,
+        "claimed_by_link_key": link.link_key,
+    }
 
 
 def _given_back(item: Permission, change: str) -> Move:
@@ -454,10 +478,6 @@ def _received(item: Answer, *, late: bool) -> responses.Received:
     )
 
 
-def _linked_event(item: Answer) -> CreateEvent:
-    return CreateEvent.LINK_FINALIZED if item.writeback else CreateEvent.LINK_FINALIZED_NO_MIRROR
-
-
 def _answer_move(
     item: Answer, linked: bool | None, conflict: Mapping[str, object] | None, now: dt.datetime
 ) -> Move:
@@ -483,7 +503,7 @@ def _answer_move(
     if item.link is None:
         return move
     if linked:
-        return replace(move, event=_linked_event(item), remote_id=item.link.remote_id, in_doubt=False)
+        return replace(move, remote_id=item.link.remote_id, in_doubt=False)
     return replace(
         move,
         event=CreateEvent.LOCATOR_TAKEN,
@@ -531,8 +551,7 @@ def _status_with_mirror_due(status: AttemptStatus) -> AttemptStatus:
     return status if status in CLAIMED_IN_PLACE else follow_create(status, CreateEvent.LINK_FINALIZED)
 
 
-def _mirror_write(item: MirrorDue) -> MirrorWrite:
-    snapshot = item.writeback
+def _mirror_write(item: MirrorDue, snapshot: WritebackSnapshot) -> MirrorWrite:
     values: dict[str, str | None] = {snapshot.remote_id_field: item.remote_id}
     expected: dict[str, str | None] = {snapshot.remote_id_field: snapshot.expected_remote_id}
     if snapshot.provenance_field is not None:

@@ -77,6 +77,10 @@ class World:
     documents: Remembered[Document] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
     proven: Remembered[bool] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
 
+    def jitter_permille(self) -> int:
+        """A random 0 to 1000, so that waiting attempts do not all come back in the same instant."""
+        return int(self.ids.token()[:8], 16) % 1_001
+
     def generation(self, profile: ProfileContract, tenant: str) -> str:
         """The current generation of a profile's credential; empty for a profile without one."""
         return self.credentials.generation(profile.credential_ref, tenant=tenant) if profile.credential_ref else ""

@@ -252,8 +252,14 @@ UPDATE_IN_FLIGHT: Final = frozenset({_A.PROCESSING, _A.POST_SENT, _A.AMBIGUOUS_R
 #: A claim with a lease is held in these, and ends by an owner's write or by recovery.
 LEASED: Final = frozenset({_A.PROCESSING, _A.POST_SENT, _A.WRITEBACK_COMMIT_PENDING})
 
+#: A link in one of these may be updated.
+USABLE_LINKS: Final = frozenset({LinkStatus.FINALIZED})
+
 #: A claim of these takes token and lease and leaves the status as it is.
 CLAIMED_IN_PLACE: Final = frozenset({_A.WRITEBACK_PENDING})
+
+#: Holds that a claim looks at again once the catalogue, the credential or the named row may have changed.
+RECHECKED_HOLDS: Final = frozenset({Hold.DRIFT, Hold.CREDENTIAL, Hold.ASSOCIATION_WAITING})
 
 #: Where each hold code may stand.
 HOLDS: Final[Mapping[Hold, frozenset[AttemptStatus]]] = {

@@ -8,13 +8,13 @@ never read here, so it can neither be touched nor starve anybody. Rows that some
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
 import sqlalchemy as sa
 
-from pushlink.protocol.states import Lane
+from pushlink.protocol.states import Hold, Lane
 from pushlink.store.rows import AttemptRow, columns_of, read_row
 from pushlink.store.tables import UtcTime, push_attempt
 
@@ -127,6 +127,22 @@ def read_expired(conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now:
             _LEASED,
         )
         .order_by(t.c.lease_until, t.c.id)
+        .limit(sa.bindparam("at_most", limit, sa.Integer()))
+        .with_for_update(skip_locked=True, key_share=True)
+    )
+    return [read_row(AttemptRow, row) for row in conn.execute(statement)]
+
+
+def read_held(conn: sa.Connection, lanes: Sequence[Lane], holds: Collection[Hold], *, limit: int) -> list[AttemptRow]:
+    """Rows under one of `holds`, oldest first, locked, skipping what others hold."""
+    t = push_attempt
+    statement = (
+        sa.select(*columns_of(AttemptRow, t))
+        .where(
+            t.c.dispatch_lane.in_([lane.value for lane in lanes]),
+            t.c.hold_code.in_(sorted(hold.value for hold in holds)),
+        )
+        .order_by(t.c.updated_at, t.c.id)
         .limit(sa.bindparam("at_most", limit, sa.Integer()))
         .with_for_update(skip_locked=True, key_share=True)
     )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, InstallId, LinkKey, Names
+from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, InstallId, LinkKey, Names, Slots
 from pushlink.protocol.states import AttemptStatus, LinkStatus, Operation
 
 T = TypeVar("T")
@@ -163,6 +163,17 @@ def read_row(kind: type[T], row: sa.Row[Any], *, prefix: str = "") -> T:
 def columns_of(kind: type[Any], table: sa.Table) -> list[sa.Column[Any]]:
     """The columns of `table` that `kind` has a field for, in field order."""
     return [table.c[field.name] for field in fields(kind)]
+
+
+def slots_of(row: SlotRow | LinkRow) -> Slots:
+    """The stable identity that a slot or a link carries."""
+    return Slots(
+        tenant=row.tenant,
+        connector_owner_key=row.connector_owner_key,
+        action_slot_id=row.action_slot_id,
+        destination_slot_id=row.destination_slot_id,
+        source_object=row.source_object,
+    )
 
 
 def write_names(names: Names) -> str:

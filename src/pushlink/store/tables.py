@@ -35,7 +35,6 @@ __all__ = [
     "METADATA",
     "PREFIX",
     "PROTECTED_TABLES",
-    "RECHECKED_HOLDS",
     "UtcTime",
     "attempt_event",
     "checkpoint_mark",
@@ -458,6 +457,3 @@ APPEND_ONLY: Final = (
 
 #: Managed system tables; the generic record store refuses every one of them (SY-01).
 PROTECTED_TABLES: Final = frozenset(METADATA.tables) | {PREFIX + "schema_version"}
-
-#: Holds that a claim re-evaluates once what they name has changed.
-RECHECKED_HOLDS: Final = frozenset({Hold.DRIFT, Hold.CREDENTIAL, Hold.ASSOCIATION_WAITING})

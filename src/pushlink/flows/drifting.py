@@ -1,0 +1,131 @@
+"""Both sides of a drift comparison, from rows and from the catalogue of now.
+
+The comparison itself is the matrix in `protocol/drift.py`. What is compared is remembered by digests and catalogue
+revision, since thousands of rows share a handful of snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pushlink.errors import ConfigurationError
+from pushlink.flows.world import Remembered, World
+from pushlink.protocol.drift import DriftFacts, Hit, classify
+from pushlink.protocol.fingerprints import fingerprints
+from pushlink.protocol.identity import owner_key
+from pushlink.protocol.snapshots import ActionSnapshot, Digest, Names, ProfileSnapshot, Slots
+from pushlink.protocol.surfaces import Surface
+from pushlink.store.active import ActiveAction, ActiveCatalog
+from pushlink.store.rows import LinkRow, RequestRow, SlotRow, read_names, slots_of
+
+#: Comparisons kept in memory: a few for each action, credential generation and catalogue revision.
+COMPARISONS_MAX = 4_096
+
+_NO_NAMES = Names(namespace="", flow="", flow_version="", action="", target_object="", profile="")
+
+
+class Drifting:
+    """Comparisons of one process."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: Remembered[tuple[Hit, ...]] = Remembered(COMPARISONS_MAX)
+
+    def of_link(self, link: LinkRow, catalog: ActiveCatalog) -> tuple[Hit, ...]:
+        """What differs between a link as it was last validated and now."""
+        overrides = {
+            Surface.MAPPING: Digest(link.mapping_fingerprint),
+            Surface.BODY: Digest(link.body_fingerprint),
+        }
+        return self._compare(
+            slots_of(link),
+            (link.profile_digest, link.action_digest),
+            (link.validated_install_id, link.names),
+            overrides,
+            catalog,
+        )
+
+    def of_request(self, request: RequestRow, slot: SlotRow, catalog: ActiveCatalog) -> tuple[Hit, ...]:
+        """What differs between a create as it was frozen and now."""
+        return self._compare(
+            slots_of(slot),
+            (request.profile_digest, request.action_digest),
+            (request.install_id, request.names),
+            {},
+            catalog,
+        )
+
+    def _compare(
+        self,
+        slots: Slots,
+        digests: tuple[Digest, Digest],
+        shown: tuple[str, str],
+        overrides: Mapping[Surface, Digest],
+        catalog: ActiveCatalog,
+    ) -> tuple[Hit, ...]:
+        current = catalog.find(slots)
+        generation = "" if current is None else self.generation(current, slots.tenant)
+        key = (slots, digests, shown, tuple(sorted(overrides.items())), catalog.revision, generation)
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        profile, action = self._world.profiles.get(digests[0]), self._world.actions.get(digests[1])
+        if profile is None or action is None:
+            msg = "snapshots are thawed before they are compared"
+            raise LookupError(msg)
+        frozen = _facts(slots, shown[0], read_names(shown[1]), profile, action, overrides)
+        waivers = profile.contract.waives if current is None else current.profile.waives
+        return self._known.put(key, classify(frozen, self._now(slots, current, generation, catalog), waivers))
+
+    def generation(self, current: ActiveAction, tenant: str) -> str:
+        """The generation of now; a credential that cannot be found has none, which differs from every frozen one."""
+        try:
+            return self._world.generation(current.profile, tenant)
+        except ConfigurationError:
+            return "unavailable"
+
+    def _now(
+        self, slots: Slots, current: ActiveAction | None, generation: str, catalog: ActiveCatalog
+    ) -> DriftFacts:
+        if current is not None:
+            return _facts(
+                current.slots,
+                current.install_id,
+                current.names,
+                ProfileSnapshot(contract=current.profile, credential_generation=generation),
+                ActionSnapshot(contract=current.contract),
+                {},
+            )
+        has_owner = catalog.has_owner(slots.tenant, slots.connector_owner_key)
+        return DriftFacts(
+            owner_key=owner_key(slots.connector_owner_key, slots.tenant) if has_owner else None,
+            action_slot_id=None,
+            destination_slot_id=None,
+            install_id="",
+            names=_NO_NAMES,
+            profile_active=False,
+            credential_generation="",
+            fingerprints={},
+            address=("", ""),
+        )
+
+
+def _facts(
+    slots: Slots,
+    install_id: str,
+    names: Names,
+    profile: ProfileSnapshot,
+    action: ActionSnapshot,
+    overrides: Mapping[Surface, Digest],
+) -> DriftFacts:
+    return DriftFacts(
+        owner_key=owner_key(slots.connector_owner_key, slots.tenant),
+        action_slot_id=slots.action_slot_id,
+        destination_slot_id=slots.destination_slot_id,
+        install_id=install_id,
+        names=names,
+        profile_active=profile.contract.active,
+        credential_generation=profile.credential_generation,
+        fingerprints={**fingerprints(action.contract, profile.contract), **overrides},
+        address=(profile.contract.base_url, action.contract.update.path if action.contract.update else ""),
+    )

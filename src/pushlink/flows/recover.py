@@ -1,0 +1,74 @@
+"""Recovery of dead claims, inside the claim: a row whose lease has ended moves by one table, or stays.
+
+Only the database's clock ends a lease, only lanes that this worker may take are read, and each row moves on its own
+version. What was checkpointed is in doubt from here on; what was not is provably unsent, on the same timeline.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Final
+
+import sqlalchemy as sa
+
+from pushlink.errors import Code
+from pushlink.protocol.recovery import RecoveryFacts, recover_create, recover_update
+from pushlink.protocol.states import CreateEvent, Lane, Operation, UpdateEvent
+from pushlink.store import lifecycle, slots
+from pushlink.store.claims import read_expired
+from pushlink.store.lifecycle import Claims, Move, Moved
+from pushlink.store.rows import AttemptRow
+
+#: Rows recovered by one claim; the next claim goes on with the rest.
+RECOVERED_MAX: Final = 200
+
+_INTO_DOUBT: Final = frozenset({CreateEvent.UNKNOWN, CreateEvent.REPLAY, UpdateEvent.UNKNOWN})
+
+
+def recover_claims(
+    conn: sa.Connection, lanes: Sequence[Lane], *, timeline: str, actor: str, now: dt.datetime
+) -> int:
+    """Move every row that a dead claim left behind, a bounded number of them; answers how many moved."""
+    rows = read_expired(conn, lanes, limit=RECOVERED_MAX, now=now)
+    moves = [move for row in rows if (move := recovery_of(row, timeline=timeline, actor=actor)) is not None]
+    results = lifecycle.move_attempts(conn, moves, now=now)
+    moved = [move for move, result in zip(moves, results, strict=True) if isinstance(result, Moved)]
+    slots.forget_applied(conn, [move.link_key for move in moved if move.event is UpdateEvent.UNKNOWN])
+    return len(moved)
+
+
+def recovery_of(row: AttemptRow, *, timeline: str, actor: str) -> Move | None:
+    """The move that recovers one expired row; `None` where the table leaves it alone."""
+    facts = RecoveryFacts(
+        lane=row.dispatch_lane,
+        status=row.status,
+        checkpoint_set=row.remote_io_started_at is not None,
+        same_timeline=row.claim_timeline == timeline,
+        in_doubt=row.in_doubt,
+        remote_id_known=row.remote_id is not None,
+    )
+    event = recover_create(facts) if row.operation is Operation.CREATE else recover_update(facts)
+    if event is None:
+        return None
+    doubtful = event in _INTO_DOUBT
+    return Move(
+        attempt_id=row.id,
+        link_key=row.link_key,
+        tenant=row.tenant,
+        operation=row.operation,
+        status=row.status,
+        event=event,
+        row_version=row.row_version,
+        actor=actor,
+        reason_code=Code.LEASE_EXPIRED if facts.same_timeline else Code.TIMELINE_CHANGED,
+        detail={
+            "claimed_by": row.claimed_by,
+            "lease_until": row.lease_until,
+            "checkpoint_at": row.remote_io_started_at,
+            "send_count": row.send_count,
+        },
+        in_doubt=True if doubtful else None,
+        retries=1 if event is UpdateEvent.RECOVER_UNSTARTED else 0,
+        claims=Claims.RESET if doubtful else Claims.KEEP,
+    )

@@ -1,0 +1,116 @@
+"""What creates and updates share around a send: the wire request, the history, the answer.
+
+The idempotency key, the body and the headers come from the frozen request alone; the credential is named here and
+resolved by the transport, so no flow ever holds a secret.
+"""
+
+from __future__ import annotations
+
+from pushlink.errors import Code, invariant
+from pushlink.flows.claimed import Owned
+from pushlink.flows.steps import Answer
+from pushlink.flows.world import World
+from pushlink.ports import WireRequest
+from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.extract import parse_place
+from pushlink.protocol.outcome import History, Verdict, delay_ms
+from pushlink.protocol.replies import Effect
+from pushlink.protocol.snapshots import ActionSnapshot, ProfileSnapshot
+from pushlink.protocol.states import CreateEvent, UpdateEvent
+from pushlink.store.attempts import Checkpoint
+from pushlink.store.rows import RequestRow, read_headers
+
+#: Reply headers that interpretation reads by itself, whatever the extractors name.
+_ALWAYS_KEPT = ("retry-after", "date", "content-type", "location")
+
+
+def wire_request(
+    owned: Owned, profile: ProfileSnapshot, action: ActionSnapshot, request: RequestRow, *, fresh: bool
+) -> WireRequest:
+    """The frozen request as the transport takes it, and the reply headers that interpretation will want."""
+    response = action.contract.create.response
+    places = [parse_place(extractor.source) for extractor in (*response.id, *response.candidates)]
+    named = [place.name for place in places if place is not None and place.kind == "header"]
+    invariant(request.body is not None, "the frozen body was erased before it was sent", attempt=request.attempt_id)
+    return WireRequest(
+        profile=profile.contract,
+        tenant=owned.attempt.tenant,
+        method=request.method,
+        path=request.path,
+        headers=read_headers(request.headers),
+        body=bytes(request.body or b""),
+        fresh_connection=fresh,
+        keep_headers=(*_ALWAYS_KEPT, *named),
+    )
+
+
+def checkpoint_of(owned: Owned, world: World, profile: ProfileSnapshot, *, freeze: int, version: int) -> Checkpoint:
+    """The checkpoint that this send needs; its lease must hold the whole deadline and the margin (D-12)."""
+    return Checkpoint(
+        attempt_id=owned.attempt.id,
+        token=owned.token,
+        freeze=freeze,
+        version=version,
+        needs_ms=profile.contract.timeouts.total_ms + world.terms.margin_ms,
+    )
+
+
+def history_of(
+    owned: Owned,
+    world: World,
+    profile: ProfileSnapshot,
+    *,
+    send_ordinal: int,
+    replayable: bool = False,
+    canonical_id: str | None = None,
+) -> History:
+    """What is known of the attempt before this reply."""
+    return History(
+        send_ordinal=send_ordinal,
+        in_doubt=owned.attempt.in_doubt,
+        live_replay_contract=replayable,
+        credential_proven=world.accepted(owned.attempt.tenant, profile),
+        reauthenticated=owned.attempt.reason_code == Code.UNAUTHENTICATED,
+        retry_count=owned.attempt.retry_count,
+        canonical_id=canonical_id,
+    )
+
+
+def answer_of(
+    owned: Owned,
+    world: World,
+    profile: ProfileSnapshot,
+    *,
+    send_ordinal: int,
+    reply: StoredReply,
+    verdict: Verdict,
+    event: CreateEvent | UpdateEvent,
+) -> Answer:
+    """The parts of an answer that do not depend on the operation; notes a credential that the remote accepted."""
+    if verdict.effect is Effect.APPLIED:
+        world.note_accepted(owned.attempt.tenant, profile)
+    returns = event in (CreateEvent.NOT_APPLIED, CreateEvent.REPLAY, UpdateEvent.NOT_APPLIED)
+    wait = delay_ms(verdict, profile.contract.retry, owned.attempt.retry_count, world.jitter_permille())
+    return Answer(
+        attempt=owned.attempt,
+        token=owned.token,
+        actor=owned.incarnation,
+        send_ordinal=send_ordinal,
+        reply=reply,
+        verdict={
+            "effect": verdict.effect,
+            "disposition": verdict.disposition,
+            "code": verdict.code,
+            "row": verdict.row,
+            "candidates": list(verdict.candidates),
+        },
+        candidate_id=next(iter(verdict.candidates), None),
+        event=event,
+        reason_code=None if verdict.effect is Effect.APPLIED and not verdict.hold else verdict.code,
+        detail={**verdict.evidence, "candidates": list(verdict.candidates), "row": verdict.row},
+        hold=verdict.hold,
+        retry_after_ms=wait if returns else None,
+        counts_as_retry=verdict.burns_retry,
+        in_doubt=True if verdict.effect not in (Effect.NOT_SENT, Effect.NOT_APPLIED, Effect.APPLIED) else None,
+    )
+

@@ -1,0 +1,222 @@
+"""The update: the slot's wanted version becomes one request to the linked record, at most once at a time.
+
+It is rendered at its first claim, from the values that the save froze and the configuration of now, and only while that
+configuration is the one that the link was validated with. What is acknowledged afterwards is the version that was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pushlink.errors import Code, invariant
+from pushlink.flows.claimed import ClaimedUpdate, Frozen
+from pushlink.flows.effects import Flow, Send, Tx
+from pushlink.flows.sending import answer_of, checkpoint_of, history_of, wire_request
+from pushlink.flows.steps import Answer, ClaimGone, Granted, Permission, Settle, Steps
+from pushlink.flows.world import World
+from pushlink.protocol.drift import stops_update
+from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.identity import update_idempotency_key
+from pushlink.protocol.outcome import Verdict, interpret, update_event
+from pushlink.protocol.render import render_update
+from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, ProfileSnapshot, SourceValues
+from pushlink.protocol.states import USABLE_LINKS, Hold, LinkEvent, Operation, UpdateEvent
+from pushlink.store.active import ActiveAction
+from pushlink.store.lifecycle import Claims, Move
+from pushlink.store.rows import LinkRow, RequestRow, write_headers, write_names
+
+#: Updates that end because the remote record is not the one that was linked suspend the link as well.
+_SUSPENDS = frozenset({UpdateEvent.REMOTE_GONE, UpdateEvent.REMOTE_CONFLICT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """An update that may be sent: its request, whether that is still to be written, and what it speaks to."""
+
+    request: RequestRow
+    is_new: bool
+    documents: tuple[Document, ...]
+    version: int
+    link: LinkRow
+    profile: ProfileSnapshot
+    action: ActionSnapshot
+
+
+def push_update(claimed: ClaimedUpdate, steps: Steps) -> Flow:
+    """Run one claimed update to its end."""
+    key = claimed.attempt.link_key
+    ready = judge_update(claimed, steps.world)
+    if isinstance(ready, Settle):
+        yield Tx(step=steps.settle, item=ready, key=key)
+        return
+    granted = yield Tx(step=steps.checkpoint, item=_permission(claimed, ready, steps), key=key)
+    if not isinstance(granted, Granted):
+        return
+    reply = yield Send(request=wire_request(claimed, ready.profile, ready.action, ready.request, fresh=False))
+    verdict = interpret(
+        Operation.UPDATE,
+        ready.action.contract,
+        ready.profile.contract,
+        reply,
+        history_of(
+            claimed,
+            steps.world,
+            ready.profile,
+            send_ordinal=granted.send_ordinal,
+            canonical_id=ready.link.remote_id_canonical,
+        ),
+    )
+    answer = _answer(claimed, ready, granted, reply, verdict, steps.world)
+    recorded = yield Tx(step=steps.record, item=answer, key=key, after_send=True)
+    if isinstance(recorded, ClaimGone):
+        yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
+
+
+def judge_update(claimed: ClaimedUpdate, world: World) -> Ready | Settle:
+    """What stops this update before any I/O, as the settlement it makes, or the request that may be sent."""
+    slot, link, current = claimed.slot, claimed.link, claimed.current
+    if link is None or link.status not in USABLE_LINKS:
+        return _obsolete(claimed, Code.LINK_MISSING if link is None else Code.LINK_SUSPENDED)
+    if not claimed.source_exists:
+        return _obsolete(claimed, Code.SOURCE_GONE)
+    version = claimed.attempt.version if claimed.request else slot.wanted_version
+    if version <= slot.acknowledged_version:
+        return _obsolete(claimed, Code.OUTDATED)
+    if claimed.request is None and slot.wanted_values_digest == slot.applied_values_digest:
+        return replace(_obsolete(claimed, Code.SAME_AS_APPLIED), acknowledges=version)
+    if not claimed.user_active:
+        return _held(claimed, Code.AUTHORITY_UNAVAILABLE, Hold.USER_INACTIVE, {"user": "inactive"})
+    stopping = stops_update(claimed.drift)
+    if stopping or current is None:
+        surfaces = [hit.surface.value for hit in stopping] or ["action_slot"]
+        return _held(claimed, Code.DRIFT, Hold.DRIFT, {"surfaces": surfaces})
+    if claimed.request is not None:
+        return _frozen(claimed, claimed.request, link)
+    if slot.wanted_mapping_fingerprint != current.mapping_fingerprint:
+        return replace(_obsolete(claimed, Code.STALE_MAPPING), outdates_wanted=True)
+    return _rendered(claimed, link, current, version, world)
+
+
+def _frozen(claimed: ClaimedUpdate, request: Frozen, link: LinkRow) -> Ready | Settle:
+    if request.row.mapping_fingerprint != link.mapping_fingerprint:
+        return replace(_obsolete(claimed, Code.STALE_MAPPING), outdates_wanted=True)
+    return Ready(
+        request=request.row,
+        is_new=False,
+        documents=(),
+        version=claimed.attempt.version,
+        link=link,
+        profile=request.profile,
+        action=request.action,
+    )
+
+
+def _rendered(
+    claimed: ClaimedUpdate, link: LinkRow, current: ActiveAction, version: int, world: World
+) -> Ready | Settle:
+    slot = claimed.slot
+    invariant(slot.wanted_values is not None, "an update waits for values that nobody wants", link_key=slot.link_key)
+    values = SourceValues.read(slot.wanted_values or "")
+    frozen = render_update(current.contract, current.profile, values, link.remote_id)
+    if isinstance(frozen, RenderFailure):
+        detail = {"message": frozen.message, **frozen.evidence}
+        return Settle(move=_move(claimed, UpdateEvent.FAIL_VALIDATION, frozen.code, detail))
+    profile = world.profile_document(current.profile, current.profile_digest, claimed.generation)
+    request = RequestRow(
+        attempt_id=claimed.attempt.id,
+        freeze=1,
+        idempotency_key=update_idempotency_key(world.secret, slot.link_key, version, frozen.body_digest),
+        method=frozen.method,
+        path=frozen.path,
+        headers=write_headers(frozen.headers),
+        body=frozen.body,
+        body_digest=frozen.body_digest,
+        values_digest=Digest(slot.wanted_values_digest or ""),
+        install_id=current.install_id,
+        names=write_names(current.names),
+        profile_digest=profile.digest,
+        action_digest=current.document.digest,
+        mapping_fingerprint=current.mapping_fingerprint,
+        body_fingerprint=current.body_fingerprint,
+        authority=slot.wanted_authority or "",
+        association_vector=None,
+        writeback=None,
+        created_at=claimed.attempt.updated_at,
+    )
+    return Ready(
+        request=request,
+        is_new=True,
+        documents=(profile, current.document),
+        version=version,
+        link=link,
+        profile=ProfileSnapshot(contract=current.profile, credential_generation=claimed.generation),
+        action=ActionSnapshot(contract=current.contract),
+    )
+
+
+def _permission(claimed: ClaimedUpdate, ready: Ready, steps: Steps) -> Permission:
+    return Permission(
+        attempt=claimed.attempt,
+        token=claimed.token,
+        actor=claimed.incarnation,
+        checkpoint=checkpoint_of(
+            claimed, steps.world, ready.profile, freeze=ready.request.freeze, version=ready.version
+        ),
+        request=ready.request if ready.is_new else None,
+        documents=ready.documents,
+        source=claimed.source,
+        catalog_revision=claimed.catalog_revision,
+        credential_ref=ready.profile.contract.credential_ref,
+        credential_generation=claimed.generation,
+        link_id=ready.link.id,
+        link_version=ready.link.row_version,
+        link_mapping=ready.link.mapping_fingerprint,
+    )
+
+
+def _answer(
+    claimed: ClaimedUpdate, ready: Ready, granted: Granted, reply: StoredReply, verdict: Verdict, world: World
+) -> Answer:
+    event = update_event(verdict)
+    answer = answer_of(
+        claimed,
+        world,
+        ready.profile,
+        send_ordinal=granted.send_ordinal,
+        reply=reply,
+        verdict=verdict,
+        event=event,
+    )
+    return replace(
+        answer,
+        attempt=replace(answer.attempt, version=ready.version),
+        values_digest=ready.request.values_digest,
+        link_event=LinkEvent.SUSPEND if event in _SUSPENDS else None,
+        link_before=ready.link,
+    )
+
+
+def _obsolete(claimed: ClaimedUpdate, code: Code) -> Settle:
+    return Settle(move=_move(claimed, UpdateEvent.OBSOLETE, code, {}))
+
+
+def _held(claimed: ClaimedUpdate, code: Code, hold: Hold, detail: Mapping[str, object]) -> Settle:
+    evidence = {**detail, "catalog_revision": claimed.catalog_revision}
+    return Settle(move=replace(_move(claimed, UpdateEvent.GIVE_BACK, code, evidence), hold=hold, claims=Claims.FORGIVE))
+
+
+def _move(claimed: ClaimedUpdate, event: UpdateEvent, code: Code, detail: Mapping[str, object]) -> Move:
+    return Move(
+        attempt_id=claimed.attempt.id,
+        link_key=claimed.attempt.link_key,
+        tenant=claimed.attempt.tenant,
+        operation=Operation.UPDATE,
+        status=claimed.attempt.status,
+        event=event,
+        token=claimed.token,
+        actor=claimed.incarnation,
+        reason_code=code,
+        detail=detail,
+    )

@@ -1,0 +1,164 @@
+"""The worker: claims due attempts, runs their flows on the grouping driver, and stops without losing an answer.
+
+It knows when to claim and which flow a claim needs, and nothing else. Recovery of dead claims happens inside the claim
+(there is no separate job that could get stuck). A wake-up by NOTIFY shortens the wait; polling finds everything anyway.
+On a stop it claims no more, lets requests in flight end within the grace time and records them; what is left keeps its
+lease and is recovered by it, never handed back once its checkpoint is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from pushlink.flows.claim import ClaimOrder, ClaimSteps
+from pushlink.flows.claimed import Claimed
+from pushlink.flows.dispatch import flow_of
+from pushlink.flows.drivers import Database, GroupingDriver
+from pushlink.flows.steps import Steps
+from pushlink.flows.world import World
+from pushlink.ports import Transport
+from pushlink.store.claims import Turn
+from pushlink.store.dialect import Listener, listen
+
+log = logging.getLogger("pushlink.worker")
+
+#: The channel that a reservation's transaction notifies.
+CHANNEL: Final = "pushlink_due"
+
+#: Pause after a claim that failed (the database is away), in seconds.
+OUTAGE_PAUSE_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How one worker runs. `idle_horizon_s`: with `until_idle`, work that becomes due that soon is waited for."""
+
+    sends_max: int = 128
+    threads: int = 3
+    poll_s: float = 1.0
+    grace_s: float = 25.0
+    claim_max: int = 128
+    idle_horizon_s: float = 3.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a worker has done so far, for people and progress bars."""
+
+    claimed: int = 0
+    abandoned: int = 0
+
+
+class Worker:
+    """One worker process's loop. Its identity is a random incarnation, never a name (C-079)."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        engine: sa.Engine,
+        transport: Transport,
+        options: WorkerOptions | None = None,
+        on_progress: Callable[[Tally], None] | None = None,
+    ) -> None:
+        self.incarnation = world.ids.token()
+        self.tally = Tally()
+        self._world = world
+        self._engine = engine
+        self._transport = transport
+        self._options = options or WorkerOptions()
+        self._on_progress = on_progress
+        self._steps = Steps(world)
+        self._claims = ClaimSteps(world, incarnation=self.incarnation)
+        self._turn = Turn()
+        self._stop = asyncio.Event()
+        self._wake = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ask the loop to end; call it from the loop's own thread (a signal handler of the loop does)."""
+        self._stop.set()
+        self._wake.set()
+
+    async def run(self, *, until_idle: bool = False) -> Tally:
+        """Work until stopped, or with `until_idle` until nothing is due and nothing is in flight."""
+        driver = GroupingDriver(
+            Database(engine=self._engine, clock=self._world.clock),
+            self._transport,
+            gate=self._steps.checkpoint,
+            threads=self._options.threads,
+            sends_max=self._options.sends_max,
+        )
+        listener = listen(self._engine, CHANNEL)
+        listening = asyncio.create_task(self._listen(listener))
+        try:
+            while not self._stop.is_set():
+                await driver.wait_room(2 * self._options.sends_max)
+                claimed = await self._claim(driver)
+                for item in claimed:
+                    driver.start(flow_of(item, self._steps))
+                self._report(driver, len(claimed))
+                if not claimed and not await self._rest(driver, until_idle=until_idle):
+                    break
+        finally:
+            listener.close()
+            await listening
+            await driver.close(grace_s=self._options.grace_s)
+            self._report(driver, 0)
+            await self._transport.close()
+        return self.tally
+
+    async def _claim(self, driver: GroupingDriver) -> list[Claimed]:
+        self._wake.clear()
+        limit = min(self._options.claim_max, 2 * self._options.sends_max - driver.live)
+        try:
+            claimed: list[Claimed] = await driver.call(self._claims.claim, ClaimOrder(limit=limit, turn=self._turn))
+        except sa.exc.SQLAlchemyError as error:
+            log.warning("no claim was possible (%s); trying again", type(error).__name__)
+            await asyncio.sleep(OUTAGE_PAUSE_S)
+            return []
+        return claimed
+
+    async def _rest(self, driver: GroupingDriver, *, until_idle: bool) -> bool:
+        """Wait for a wake-up, for the next row to become due, or for the poll; False when `until_idle` is reached."""
+        try:
+            due_s: float | None = await driver.call(self._claims.due_in_s, None)
+        except sa.exc.SQLAlchemyError:
+            due_s = self._options.poll_s
+        if until_idle and driver.live == 0 and (due_s is None or due_s > self._options.idle_horizon_s):
+            return False
+        pause = self._options.poll_s if due_s is None else min(self._options.poll_s, max(due_s, 0.005))
+        idle = asyncio.create_task(driver.wait_idle()) if until_idle and driver.live else None
+        waiting = asyncio.create_task(self._wake.wait())
+        await asyncio.wait(
+            {task for task in (waiting, idle) if task is not None}, timeout=pause, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in (waiting, idle):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        return True
+
+    async def _listen(self, listener: Listener) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._stop.is_set():
+            started = time.monotonic()
+            woken = await loop.run_in_executor(None, listener.wait, self._options.poll_s)
+            if woken:
+                self._wake.set()
+            elif time.monotonic() - started < self._options.poll_s / 2:
+                return  # closed
+
+    def _report(self, driver: GroupingDriver, claimed: int) -> None:
+        self.tally.claimed += claimed
+        self.tally.abandoned = driver.abandoned
+        if self._on_progress is not None:
+            self._on_progress(self.tally)
