@@ -1,0 +1,200 @@
+"""The surfaces that may drift, and which one every field of a pack belongs to.
+
+The map is total: a test walks the contracts and fails on a field without a row, and at run time such a field is the
+surface `unmapped`, which refuses. The same map says what each fingerprint covers, so that a field cannot drift without
+a verdict. Fields are written as packs spell them; `[]` stands for every element of a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Final, get_args, get_origin
+
+from pydantic import BaseModel
+
+from pushlink.protocol.contracts import ActionContract, Condition, Contract, Criterion, ProfileContract
+
+
+class Surface(StrEnum):
+    """What may differ between the time of a snapshot and now, in the order of the drift matrix."""
+
+    FLOW_VERSION = "flow_version"
+    FLOW_ACTION_NAME = "flow_action_name"
+    ACTION_SLOT = "action_slot"
+    NAMESPACE = "namespace"
+    NAMESPACE_AND_MORE = "namespace_and_more"
+    OWNER_MISSING = "owner_missing"
+    OWNER_CHANGED = "owner_changed"
+    PACK_INSTALL = "pack_install"
+    PROFILE_NAME = "profile_name"
+    PROFILE_INACTIVE = "profile_inactive"
+    PROFILE_RECREATED = "profile_recreated"
+    CREDENTIAL_REF = "credential_ref"
+    ENDPOINT = "endpoint"
+    CREDENTIAL_GENERATION = "credential_generation"
+    RETRY_POLICY = "retry_policy"
+    MAPPING = "mapping"
+    BODY = "body"
+    PERMISSION = "permission"
+    USER_DEACTIVATED = "user_deactivated"
+    CREATE_PATH = "create_path"
+    UPDATE_PATH = "update_path"
+    RESPONSE = "response"
+    MIRROR = "mirror"
+    TARGET_OBJECT_NAME = "target_object_name"
+    DESTINATION = "destination"
+    DESTINATION_SLOT = "destination_slot"
+    IDEMPOTENCY = "idempotency"
+    SOURCE_GONE_UNSENT = "source_gone_unsent"
+    SOURCE_GONE_KNOWN = "source_gone_known"
+    REMOTE_GONE = "remote_gone"
+    REMOTE_CHANGED = "remote_changed"
+    LOCATOR_CONFLICT = "locator_conflict"
+    ORPHANED = "orphaned"
+    UNMAPPED = "unmapped"
+
+
+_S = Surface
+
+#: Every field of a pack and the surface that its change is.
+FIELD_ROWS: Final[Mapping[str, Surface]] = {
+    "profile.base_url": _S.ENDPOINT,
+    "profile.endpoint_class": _S.ENDPOINT,
+    "profile.destination_scope": _S.DESTINATION,
+    "profile.credential_ref": _S.CREDENTIAL_REF,
+    "profile.auth.kind": _S.CREDENTIAL_REF,
+    "profile.headers": _S.BODY,
+    "profile.active": _S.PROFILE_INACTIVE,
+    "profile.path_characters": _S.UPDATE_PATH,
+    "profile.timeouts.connect": _S.RETRY_POLICY,
+    "profile.timeouts.total": _S.RETRY_POLICY,
+    "profile.retry.attempts": _S.RETRY_POLICY,
+    "profile.retry.backoff.base": _S.RETRY_POLICY,
+    "profile.retry.backoff.cap": _S.RETRY_POLICY,
+    "profile.body_bytes_max": _S.RETRY_POLICY,
+    "profile.reply_bytes_max": _S.RETRY_POLICY,
+    "profile.remote_processing": _S.RETRY_POLICY,
+    "profile.expires_after": _S.RETRY_POLICY,
+    "profile.waives.credential_ref": _S.RETRY_POLICY,
+    "profile.waives.credential_generation": _S.RETRY_POLICY,
+    "profile.waives.endpoint": _S.RETRY_POLICY,
+    "profile.waives.update_path_same_route": _S.RETRY_POLICY,
+    "action.create.method": _S.BODY,
+    "action.create.path": _S.CREATE_PATH,
+    "action.create.headers": _S.BODY,
+    "action.create.body.encoding": _S.BODY,
+    "action.create.body.media_type": _S.BODY,
+    "action.create.body.envelope": _S.BODY,
+    "action.create.body.insert_at": _S.BODY,
+    "action.create.success.status": _S.RESPONSE,
+    "action.create.response.id[].from": _S.RESPONSE,
+    "action.create.response.id[].regex": _S.RESPONSE,
+    "action.create.response.id[].decode": _S.RESPONSE,
+    "action.create.response.id_rule.canonical": _S.DESTINATION,
+    "action.create.response.id_rule.pattern": _S.RESPONSE,
+    "action.create.response.id_rule.length_max": _S.RESPONSE,
+    "action.create.response.candidates[].from": _S.RESPONSE,
+    "action.create.response.candidates[].regex": _S.RESPONSE,
+    "action.create.response.candidates[].decode": _S.RESPONSE,
+    "action.update.method": _S.BODY,
+    "action.update.path": _S.UPDATE_PATH,
+    "action.update.headers": _S.BODY,
+    "action.update.body.encoding": _S.BODY,
+    "action.update.body.media_type": _S.BODY,
+    "action.update.body.envelope": _S.BODY,
+    "action.update.body.insert_at": _S.BODY,
+    "action.update.semantics": _S.BODY,
+    "action.update.idempotent": _S.IDEMPOTENCY,
+    "action.update.creates_if_missing": _S.BODY,
+    "action.update.success.status": _S.RESPONSE,
+    "action.mappings[].source": _S.MAPPING,
+    "action.mappings[].constant": _S.MAPPING,
+    "action.mappings[].target": _S.MAPPING,
+    "action.mappings[].encode.string": _S.MAPPING,
+    "action.mappings[].encode.decimal_string": _S.MAPPING,
+    "action.mappings[].encode.minor_units": _S.MAPPING,
+    "action.mappings[].encode.date": _S.MAPPING,
+    "action.mappings[].encode.datetime": _S.MAPPING,
+    "action.mappings[].encode.zone": _S.MAPPING,
+    "action.mappings[].encode.epoch": _S.MAPPING,
+    "action.mappings[].encode.enum_map": _S.MAPPING,
+    "action.mappings[].encode.bool_map": _S.MAPPING,
+    "action.mappings[].encode.join": _S.MAPPING,
+    "action.mappings[].encode.json_string": _S.MAPPING,
+    "action.mappings[].encode.wrap": _S.MAPPING,
+    "action.mappings[].encode.lower_trim": _S.MAPPING,
+    "action.mappings[].encode.truncate": _S.MAPPING,
+    "action.mappings[].clear": _S.MAPPING,
+    "action.mappings[].operations": _S.MAPPING,
+    "action.mirror.remote_id_field": _S.MIRROR,
+    "action.mirror.provenance_field": _S.MIRROR,
+    "action.mirror.provenance_value": _S.MIRROR,
+    "when.field": _S.FLOW_VERSION,
+    "when.equals": _S.FLOW_VERSION,
+    "when.in": _S.FLOW_VERSION,
+    "when.present": _S.FLOW_VERSION,
+    "criterion.status": _S.RESPONSE,
+    "criterion.header": _S.RESPONSE,
+    "criterion.pointer": _S.RESPONSE,
+    "criterion.equals": _S.RESPONSE,
+    "criterion.in": _S.RESPONSE,
+    "criterion.regex": _S.RESPONSE,
+    "criterion.absent": _S.RESPONSE,
+    "criterion.present": _S.RESPONSE,
+}
+
+#: Where a walk of the contracts starts; each field path begins with one of these names.
+ROOTS: Final[Mapping[str, type[Contract]]] = {
+    "profile": ProfileContract,
+    "action": ActionContract,
+    "when": Condition,
+    "criterion": Criterion,
+}
+
+
+def surface_of(path: str) -> Surface:
+    """The surface of one field path; a field that no row names fails closed."""
+    return FIELD_ROWS.get(path, Surface.UNMAPPED)
+
+
+def field_paths(root: str, model: type[BaseModel]) -> Iterator[str]:
+    """Every field of a contract and of the contracts in it, as packs spell them."""
+    for name, field in model.model_fields.items():
+        path = f"{root}.{field.alias or name}"
+        inner = tuple(_models(field.annotation))
+        for part in inner:
+            yield from field_paths(path + "[]" if get_origin(field.annotation) is tuple else path, part)
+        if not inner:
+            yield path
+
+
+def written_fields(root: str, contract: BaseModel) -> Iterator[tuple[str, str, object]]:
+    """What a contract says beyond its defaults: (field path, place in this contract, JSON value).
+
+    A default means "as if it were not written", so a field that a later release adds changes no older document.
+    """
+    yield from _written(root, "", contract)
+
+
+def _written(path: str, place: str, contract: BaseModel) -> Iterator[tuple[str, str, object]]:
+    for name, field in type(contract).model_fields.items():
+        value = getattr(contract, name)
+        spelling = field.alias or name
+        if value == field.get_default():
+            continue
+        if isinstance(value, BaseModel):
+            yield from _written(f"{path}.{spelling}", f"{place}/{spelling}", value)
+        elif isinstance(value, tuple) and any(isinstance(item, BaseModel) for item in value):
+            for index, item in enumerate(value):
+                yield from _written(f"{path}.{spelling}[]", f"{place}/{spelling}/{index}", item)
+        else:
+            dumped = contract.model_dump(mode="json", include={name})
+            yield f"{path}.{spelling}", f"{place}/{spelling}", dumped[name]
+
+
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)
