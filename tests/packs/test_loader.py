@@ -315,6 +315,7 @@ def constant(written: str) -> object:
         ("'~'", "~"),
         ('"\\u00e9"', "é"),
         ("Åland", "Åland"),
+        ('"\\ud83c\\udde6"', "\U0001f1e6"),
         ("=", "="),
     ],
 )

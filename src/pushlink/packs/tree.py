@@ -208,7 +208,10 @@ class _Builder:
                 self._open(event, Node(place=_place(event), items=[]))
             case MappingEndEvent() | SequenceEndEvent():
                 self.stack.pop()
-            case ScalarEvent() | AliasEvent():
+            case ScalarEvent():
+                event.value = _join_halves(event.value)
+                self._scalar(event)
+            case AliasEvent():
                 self._scalar(event)
             case _:
                 pass
@@ -339,6 +342,13 @@ def _integer(text: str) -> tuple[int | str, str | None]:
     if abs(number) > INTEGER_MAX:
         return text, f'This number is too long to be kept exact. Write it as text, in quotes: "{text[:digits_max]}".'
     return number, None
+
+
+def _join_halves(text: str) -> str:
+    """JSON writes a character beyond the first 65,536 as two escapes; one alone is left for a finding."""
+    if not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def _bad_text(text: str) -> str | None:

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+
+from packs.samples import GOOD
+from pushlink.errors import PackError
+from pushlink.packs.loader import read_pack_text
+from pushlink.packs.model import Pack
+from pushlink.packs.schema import DIALECT, pack_schema
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "packs").glob("*.yaml"))
+Document = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def validator() -> Draft202012Validator:
+    return Draft202012Validator(pack_schema())
+
+
+def full(good: Document) -> Document:
+    """The sample with every optional key written."""
+    good["profiles"]["main"] |= {
+        "endpoint_class": "live",
+        "destination_scope": "one",
+        "auth": {"kind": "bearer"},
+        "headers": {"X-Version": "1"},
+        "active": True,
+        "path_characters": "/",
+        "timeouts": {"connect": "500ms", "total": "1m"},
+        "retry": {"attempts": 3, "backoff": {"base": "1s", "cap": "2h"}},
+        "body_bytes_max": 1000,
+        "reply_bytes_max": 1000,
+        "remote_processing": "1d",
+        "expires_after": "30d",
+        "waives": {"credential_ref": True, "endpoint": False},
+    }
+    action = good["flows"][0]["actions"][0]
+    action["when"] = [{"field": "a", "in": ["x", 1, True, None], "equals": "x", "present": True}]
+    action["create"] |= {
+        "method": "PUT",
+        "headers": {"X-A": "b"},
+        "body": {"encoding": "json", "media_type": "application/json", "envelope": {"a": [1, None, {"b": True}]}},
+        "success": {"status": [200, 201]},
+    }
+    action["create"]["response"] = {
+        "id": [{"from": "$response.header.Location", "regex": "^/(.+)$", "decode": "percent"}],
+        "id_rule": {"canonical": "integer_v1", "pattern": "^[0-9]+$", "length_max": 9},
+        "candidates": [{"from": "$response.body#/id"}],
+    }
+    action["update"] |= {"semantics": "replace", "idempotent": True, "body": {"envelope": {"d": {}}, "insert_at": "/d"}}
+    action["mappings"] = [
+        {"source": "a", "target": "/a", "encode": {"enum_map": {"x": 1, "y": None}}, "clear": "omit"},
+        {"source": "b", "target": "/b", "encode": {"bool_map": {"true": "Y", "false": "N"}}, "operations": ["create"]},
+        {"constant": 1, "target": "/c", "encode": {"epoch": "ms", "truncate": 1, "decimal_string": 2}},
+    ]
+    action["mirror"] = {"remote_id_field": "r", "provenance_field": "p", "provenance_value": "v"}
+    return good
+
+
+def test_the_schema_is_a_schema_and_the_same_every_time() -> None:
+    Draft202012Validator.check_schema(pack_schema())
+    assert pack_schema()["$schema"] == DIALECT
+    assert json.dumps(pack_schema()) == json.dumps(pack_schema())
+
+
+def test_every_definition_and_every_key_is_described_in_the_schema() -> None:
+    schema = pack_schema()
+    for name, definition in {"Pack": schema, **schema["$defs"]}.items():
+        assert definition.get("description"), name
+        for key, rule in definition.get("properties", {}).items():
+            assert rule.get("description"), f"{name}.{key}"
+
+
+def test_defaults_are_shown_as_they_are_written(validator: Draft202012Validator) -> None:
+    definitions = pack_schema()["$defs"]
+    assert definitions["Timeouts"]["properties"]["total"]["default"] == "30s"
+    assert definitions["ProfileContract"]["properties"]["remote_processing"]["default"] == "10m"
+    assert "connect_ms" not in json.dumps(definitions["Timeouts"])
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_are_valid(path: Path, validator: Draft202012Validator) -> None:
+    validator.validate(YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")))
+
+
+def test_a_pack_with_every_key_is_valid_and_loads(good: Document, validator: Draft202012Validator) -> None:
+    document = full(good)
+    validator.validate(document)
+    read_pack_text(json.dumps(document))
+
+
+def accepted(document: object) -> bool:
+    try:
+        read_pack_text(json.dumps(document))
+    except PackError:
+        return False
+    return True
+
+
+def has_shape(document: object) -> bool:
+    """What the loader asks once the text is a tree; no value below is one that the tree refuses."""
+    try:
+        Pack.model_validate_json(json.dumps(document), by_alias=True, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
+
+#: Values that stand where another kind is wanted.
+ODD: tuple[object, ...] = (None, True, 0, -1, 299, "", "x", "5s", "/a", [], [1], ["x"], {}, {"x": 1}, "a\nb", 2**53 - 1)
+
+
+def places(document: object, steps: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every key and index of a document."""
+    found = [steps] if steps else []
+    if isinstance(document, dict):
+        for key, below in document.items():
+            found += places(below, (*steps, key))
+    elif isinstance(document, list):
+        for index, below in enumerate(document):
+            found += places(below, (*steps, index))
+    return found
+
+
+def test_loader_and_schema_agree_on_every_single_odd_value(good: Document, validator: Draft202012Validator) -> None:
+    """Each place of a whole pack is removed, renamed, and replaced by values of every kind; both say the same."""
+    whole = full(good)
+    disagreements: list[object] = []
+    for steps in places(whole):
+        variants: list[Document] = []
+        for value in ODD:
+            variants.append(variant := copy.deepcopy(whole))
+            parent(variant, steps)[steps[-1]] = value
+        variants.append(variant := copy.deepcopy(whole))
+        del parent(variant, steps)[steps[-1]]
+        if isinstance(steps[-1], str):
+            variants.append(variant := copy.deepcopy(whole))
+            parent(variant, steps)[steps[-1] + "_"] = parent(variant, steps).pop(steps[-1])
+        disagreements.extend(
+            (steps, json.dumps(parent(variant, steps)))
+            for variant in variants
+            if has_shape(variant) is not validator.is_valid(variant)
+        )
+    assert disagreements == []
+
+
+def parent(document: Any, steps: tuple[str | int, ...]) -> Any:
+    for step in steps[:-1]:
+        document = document[step]
+    return document
+
+
+VALIDATOR = Draft202012Validator(pack_schema())
+WHOLE = full(copy.deepcopy(GOOD))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(st.characters(exclude_categories=["C"])),
+    lambda below: (
+        st.lists(below, max_size=3) | st.dictionaries(st.text("abc/_", min_size=1, max_size=4), below, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(value=JSON, data=st.data())
+def test_loader_and_schema_agree_on_anything_anywhere(value: object, data: st.DataObject) -> None:
+    document = copy.deepcopy(WHOLE)
+    steps = data.draw(st.sampled_from(places(document)))
+    parent(document, steps)[steps[-1]] = value
+    assert accepted(document) is VALIDATOR.is_valid(document)
+
+
+@pytest.mark.parametrize(
+    ("steps", "value"),
+    [
+        (("profiles", "main", "retries"), 3),
+        (("profiles", "main", "follow_redirects"), True),
+        (("flows", 0, "actions", 0, "creates"), []),
+        (("flows", 0, "actions", 0, "create"), [{"path": "/a"}, {"path": "/b"}]),
+        (("flows", 0, "actions", 0, "create", "one_of"), 1),
+        (("profiles", "main", "timeouts"), {"connect_ms": "5s"}),
+        (("profiles", "a\nb"), {"base_url": "https://b.example.com"}),
+        (("flows", 0, "version"), 1.5),
+        (("flows", 0, "actions", 0, "mappings", 0, "encode"), {"bool_map": {"yes": 1}}),
+        (("flows", 0, "actions", 0, "create", "body"), {"envelope": {"a": [{"b": 1.5}]}}),
+        (("flows", 0, "actions", 0, "create", "body"), {"envelope": {"a": 2**53}}),
+        (("flows", 0, "actions", 0, "mappings", 0, "constant"), 2**53),
+    ],
+)
+def test_what_the_loader_refuses_for_its_shape_the_schema_refuses(
+    steps: tuple[str | int, ...], value: object, good: Document, validator: Draft202012Validator
+) -> None:
+    parent(good, steps)[steps[-1]] = value
+    assert not accepted(good)
+    assert not validator.is_valid(good)
