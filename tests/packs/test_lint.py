@@ -263,7 +263,8 @@ CASES = [
         Case("id-source", put("create", "response", "id", value=[{"from": source}]), f"{A}.create.response.id[0].from")
         for source in (
             "/id",
-            "$response.body",
+            "$statusCode",
+            "",
             "$response.body#id",
             "$response.body#/a~2",
             "$response.header.",
@@ -300,19 +301,16 @@ CASES = [
             "^(?:a|b){1,40}([0-9])$",
             r"^(a)\1$",
             "^(?=a)(a)$",
-            "^(" + "a" * 260 + ")$",
+            "^(" + "a" * 500 + ")$",
+            "^([[a]b])$",
+            "^(.*)-.*-.*-.*$",
         )
     ),
     Case(
         "id-pattern",
         put("create", "response", "id_rule", value={"pattern": "[0-9]+"}),
         f"{A}.create.response.id_rule.pattern",
-        put("create", "response", "id_rule", value={"pattern": "^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$"}),
-    ),
-    Case(
-        "id-pattern",
-        put("create", "response", "id_rule", value={"pattern": "^(a)$"}),
-        f"{A}.create.response.id_rule.pattern",
+        put("create", "response", "id_rule", value={"pattern": "^[0-9a-f]{8}-[0-9a-f]{4}$"}),
     ),
     Case("update-guard", put("update", "creates_if_missing", value=True), f"{A}.update.creates_if_missing"),
     Case(

@@ -12,14 +12,12 @@ import warnings
 from collections.abc import Iterator
 from typing import Final
 
+from pushlink.protocol.extract import parse_place
 from pushlink.protocol.headers import header_problem
 from pushlink.protocol.paths import ROUTE_CHARACTERS, template_problem
+from pushlink.protocol.patterns import pattern_problem
 
-#: A pattern longer than this is a program; an id inside a text needs a line.
-PATTERN_CHARACTERS_MAX: Final = 256
-
-_BODY_SOURCE = re.compile(r"\$response\.body#(?:/(?:[^~/]|~[01])*)*")
-_HEADER_SOURCE = re.compile(r"\$response\.header\.(?P<name>[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256})")
+_ESCAPE_OR_CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 
 # What makes a request repeatable, or changes its method or target behind the back of the action.
 _REPEATABLE: Final = frozenset({"idempotency-key", "x-idempotency-key", "repeatability-request-id"})
@@ -86,77 +84,41 @@ def path_characters_problem(characters: str) -> str | None:
 
 def extractor_problem(source: str) -> str | None:
     """What is wrong with the source of an id."""
-    if _BODY_SOURCE.fullmatch(source) or _HEADER_SOURCE.fullmatch(source):
+    place = parse_place(source)
+    if place is not None and place.kind != "status":
         return None
     return "Write $response.body#/pointer/to/the/id or $response.header.Name."
 
 
-def extractor_header(source: str) -> str | None:
-    """The header that a source of an id names, if it names one."""
-    match = _HEADER_SOURCE.fullmatch(source)
-    return match["name"] if match else None
+def is_in_body(source: str) -> bool:
+    """Whether a source of an id needs a body."""
+    place = parse_place(source)
+    return place is not None and place.kind == "body"
 
 
-def pattern_problems(pattern: str, *, groups: int) -> Iterator[str]:
-    """What is wrong with a regular expression that is anchored and has exactly so many groups."""
-    if len(pattern) > PATTERN_CHARACTERS_MAX:
-        yield f"The pattern is longer than {PATTERN_CHARACTERS_MAX} characters."
+def pattern_problems(pattern: str, *, groups: int | None = None) -> Iterator[str]:
+    """What is wrong with a regular expression that must match a whole text, and capture so many groups."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            problem = pattern_problem(pattern, groups=groups)
+        except Warning:
+            problem = "it may mean something else in a later Python; put a backslash before the doubled [ | & ~ or -"
+    if problem:
+        yield f"{sentence(problem)} Write it with classes and simple repeats."
         return
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # what Python will read in another way one day
-            compiled = re.compile(pattern)
-    except (re.error, OverflowError, RecursionError, Warning) as error:
-        yield f"The pattern is no regular expression: {error}."
-        return
-    shape = _PatternShape(pattern)
-    if not shape.anchored:
+    bare = _ESCAPE_OR_CLASS.sub("x", pattern)
+    if not (bare.startswith("^") and bare.endswith("$")) or _has_open_alternative(bare):
         yield "Anchor the pattern: start it with ^ and end it with $, and put alternatives in a group (?:a|b)."
-    if compiled.groups != groups:
-        wanted = "exactly one group ( ) around the id" if groups else "no group; (?: ) groups without capturing"
-        yield f"Write {wanted}; there are {compiled.groups}."
-    if shape.repeats_group:
-        yield "Repeat a group a fixed number of times only, as in (?:ab){3}: others can run for ever on a hostile text."
-    if shape.looks_around:
-        yield "Remove look-around and back-references: the text itself must have the form."
 
 
-class _PatternShape:
-    """What can be seen of a compiled pattern from its text, character by character."""
-
-    def __init__(self, pattern: str) -> None:
-        self.repeats_group = False
-        self.looks_around = bool(re.search(r"\(\?(?:[=!]|<[=!]|\(|P=)", pattern))
-        self._alternatives = False
-        self._ends_anchored = False
-        self._scan(pattern)
-        self.anchored = pattern.startswith("^") and self._ends_anchored and not self._alternatives
-
-    def _scan(self, pattern: str) -> None:
-        depth, index, in_class = 0, 0, False
-        while index < len(pattern):
-            character = pattern[index]
-            if character == "\\":
-                self.looks_around |= not in_class and pattern[index + 1 : index + 2] in set("123456789")
-                index += 2
-                continue
-            if in_class:
-                # A closing bracket directly after the opening one, or after its ^, is a member of the class.
-                in_class = character != "]"
-            elif character == "[":
-                in_class = True
-                index += 1 if pattern[index + 1 : index + 2] == "^" else 0
-                index += 1 if pattern[index + 1 : index + 2] == "]" else 0
-            elif character == "(":
-                depth += 1
-            elif character == ")":
-                depth -= 1
-                self.repeats_group |= bool(re.match(r"[*+]|\{[0-9]*,[0-9]*\}", pattern[index + 1 :]))
-            elif character == "|" and depth == 0:
-                self._alternatives = True
-            elif character == "$" and index == len(pattern) - 1:
-                self._ends_anchored = True
-            index += 1
+def _has_open_alternative(bare: str) -> bool:
+    depth = 0
+    for character in bare:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "|" and depth == 0:
+            return True
+    return False
 
 
 def header_problems(name: str, value: str) -> Iterator[str]:

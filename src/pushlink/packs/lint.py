@@ -306,10 +306,10 @@ def _check_create(steps: Steps, create: CreateContract) -> _Hits:
     pattern = create.response.id_rule.pattern
     if pattern is not None:
         pattern_steps: Steps = (*steps, "response", "id_rule", "pattern")
-        problems = grammar.pattern_problems(pattern, groups=0)
+        problems = grammar.pattern_problems(pattern)
         yield from (_Hit("id-pattern", pattern_steps, problem) for problem in problems)
     bodiless = sorted(_BODILESS.intersection(create.success.status))
-    if bodiless and extractors and all(grammar.extractor_header(extractor.source) is None for extractor in extractors):
+    if bodiless and extractors and all(grammar.is_in_body(extractor.source) for extractor in extractors):
         message = f"A {bodiless[0]} has no body, so its id is never found and the create parks. Read it from a header."
         yield _Hit("bodiless-success", (*steps, "success", "status"), message)
 
