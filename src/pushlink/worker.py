@@ -22,6 +22,7 @@ from pushlink.flows.claim import ClaimOrder, ClaimSteps
 from pushlink.flows.claimed import Claimed
 from pushlink.flows.dispatch import flow_of
 from pushlink.flows.drivers import Database, GroupingDriver
+from pushlink.flows.reserve import WAKE_CHANNEL
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.ports import Transport
@@ -29,9 +30,6 @@ from pushlink.store.claims import Turn
 from pushlink.store.dialect import Listener, listen
 
 log = logging.getLogger("pushlink.worker")
-
-#: The channel that a reservation's transaction notifies.
-CHANNEL: Final = "pushlink_due"
 
 #: Pause after a claim that failed (the database is away), in seconds.
 OUTAGE_PAUSE_S: Final = 0.5
@@ -96,7 +94,7 @@ class Worker:
             threads=self._options.threads,
             sends_max=self._options.sends_max,
         )
-        listener = listen(self._engine, CHANNEL)
+        listener = listen(self._engine, WAKE_CHANNEL)
         listening = asyncio.create_task(self._listen(listener))
         try:
             while not self._stop.is_set():

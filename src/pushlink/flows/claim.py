@@ -14,13 +14,13 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pushlink.errors import Code, invariant
+from pushlink.errors import Code, ProtocolViolation
 from pushlink.flows.claimed import Claimed, ClaimedCreate, ClaimedUpdate, ClaimedWriteback, Frozen
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.recover import recover_claims
 from pushlink.flows.world import World
 from pushlink.ports import RecordRef
-from pushlink.protocol.snapshots import AuthoritySnapshot, ClaimToken
+from pushlink.protocol.snapshots import AttemptId, AuthoritySnapshot, ClaimToken, LinkKey
 from pushlink.protocol.states import (
     CLAIMED_IN_PLACE,
     KNOWN_LANES,
@@ -42,7 +42,6 @@ from pushlink.store.dialect import timeline
 from pushlink.store.lifecycle import Claim
 from pushlink.store.rows import AttemptRow, LinkRow, RequestRow, SlotRow, slots_of
 
-
 #: Held rows looked at again by one claim; the next claim goes on with the rest.
 RECHECKED_MAX: Final = 500
 
@@ -59,10 +58,10 @@ class ClaimOrder:
 class _Facts:
     """What is read of all claimed rows at once, by link key or attempt id."""
 
-    slots: Mapping[str, SlotRow]
-    links: Mapping[str, LinkRow]
-    requests: Mapping[str, RequestRow]
-    exists: Mapping[str, bool]
+    slots: Mapping[LinkKey, SlotRow]
+    links: Mapping[LinkKey, LinkRow]
+    requests: Mapping[AttemptId, RequestRow]
+    exists: Mapping[AttemptId, bool]
     active: Mapping[str, bool]
 
 
@@ -75,9 +74,7 @@ class ClaimSteps:
         self._drifting = Drifting(world)
         self._revision_seen = 0
 
-    def claim(
-        self, conn: sa.Connection, items: Sequence[ClaimOrder], *, now: dt.datetime
-    ) -> list[list[Claimed]]:
+    def claim(self, conn: sa.Connection, items: Sequence[ClaimOrder], *, now: dt.datetime) -> list[list[Claimed]]:
         """Recover, then claim for each order (a worker gives one)."""
         deployment = read_deployment(conn)
         lanes = lanes_of(deployment)
@@ -89,14 +86,12 @@ class ClaimSteps:
         return [self._claim_one(conn, order, lanes, line, now) for order in items]
 
     def due_in_s(self, conn: sa.Connection, items: Sequence[None], *, now: dt.datetime) -> list[float | None]:
-        """Seconds until the next row is due or the next lease ends; `None` when nothing waits in this worker's lanes."""
+        """Seconds until the next row is due or the next lease ends; `None` when nothing waits in these lanes."""
         lanes = lanes_of(read_deployment(conn))
         moment = claims.next_due(conn, lanes) if lanes else None
         return [None if moment is None else (moment - now).total_seconds()] * len(items)
 
-    def claim_key(
-        self, conn: sa.Connection, items: Sequence[AttemptRow], *, now: dt.datetime
-    ) -> list[Claimed | None]:
+    def claim_key(self, conn: sa.Connection, items: Sequence[AttemptRow], *, now: dt.datetime) -> list[Claimed | None]:
         """Claim these very rows, for inline dispatch; `None` where somebody else was quicker or the row is held."""
         taken = self._take(conn, list(items), timeline(conn), now)
         by_id = {item.attempt.id: item for item in self._gather(conn, taken, now)}
@@ -131,9 +126,7 @@ class ClaimSteps:
         )
         return [row for row in rows if row.id not in aside]
 
-    def _take(
-        self, conn: sa.Connection, rows: Sequence[AttemptRow], line: str, now: dt.datetime
-    ) -> list[AttemptRow]:
+    def _take(self, conn: sa.Connection, rows: Sequence[AttemptRow], line: str, now: dt.datetime) -> list[AttemptRow]:
         until = now + dt.timedelta(milliseconds=self._world.terms.lease_ms)
         orders = [
             Claim(
@@ -205,7 +198,9 @@ class ClaimSteps:
                 drift=drift,
                 catalog_revision=catalog.revision,
             )
-        invariant(frozen is not None, "a create has no frozen request", attempt=row.id)
+        if frozen is None:
+            msg = "A create attempt has no frozen request."
+            raise ProtocolViolation(msg, evidence={"attempt_id": row.id})
         if row.status in CLAIMED_IN_PLACE:
             return ClaimedWriteback(
                 **common,  # type: ignore[arg-type]
@@ -250,7 +245,7 @@ class ClaimSteps:
 
 
 def lanes_of(deployment: Deployment) -> tuple[Lane, ...]:
-    """The lanes that a worker of this deployment may take: none in recovery, the narrow one while the general is off."""
+    """The lanes that a worker may take: none in recovery, the narrow one while the general worker is off."""
     if deployment.mode != "running":
         return ()
     return tuple(sorted(KNOWN_LANES)) if deployment.general_worker == "on" else (Lane.DEFERRED_ASSOCIATION,)
@@ -284,7 +279,7 @@ def _needs_link(row: AttemptRow) -> bool:
     return row.operation is Operation.UPDATE or row.status in CLAIMED_IN_PLACE
 
 
-def _author(row: AttemptRow, slot_rows: Mapping[str, SlotRow], frozen: Mapping[str, RequestRow]) -> str:
+def _author(row: AttemptRow, slot_rows: Mapping[LinkKey, SlotRow], frozen: Mapping[AttemptId, RequestRow]) -> str:
     """The user whose authority the attempt carries: of its frozen request, else of the slot's wanted version."""
     request = frozen.get(row.id)
     text = request.authority if request is not None else slot_rows[row.link_key].wanted_authority

@@ -1,7 +1,7 @@
 """The create: validate, checkpoint, send once, interpret, finalize, mirror.
 
-The flow reads from top to bottom as the protocol does. Whatever stops it before the checkpoint gives the row back, holds
-it, ends it, or (when an earlier send is in doubt) parks it; whatever stops it afterwards is owned by recovery.
+The flow reads from top to bottom as the protocol does. Whatever stops it before the checkpoint gives the row back,
+holds it, ends it, or (when an earlier send is in doubt) parks it; whatever stops it afterwards is owned by recovery.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
     if not isinstance(granted, Granted):
         return
     reply = yield Send(
-        request=wire_request(
-            claimed, claimed.profile, claimed.action, claimed.request, fresh=not claimed.replayable
-        )
+        request=wire_request(claimed, claimed.profile, claimed.action, claimed.request, fresh=not claimed.replayable)
     )
     verdict = interpret(
         Operation.CREATE,
@@ -97,9 +95,7 @@ def mirror_tx(due: MirrorDue, steps: Steps) -> Tx:
     )
 
 
-def link_of(
-    claimed: ClaimedCreate | ClaimedWriteback, *, link_id: str, remote_id: str, canonical_id: str
-) -> LinkRow:
+def link_of(claimed: ClaimedCreate | ClaimedWriteback, *, link_id: str, remote_id: str, canonical_id: str) -> LinkRow:
     """The link row that a remote id makes, from what the attempt had frozen and from its slot's identity."""
     request, slot, attempt = claimed.request, claimed.slot, claimed.attempt
     writeback = WritebackSnapshot.read(request.writeback) if request.writeback else None

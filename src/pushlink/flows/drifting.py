@@ -84,9 +84,7 @@ class Drifting:
         except ConfigurationError:
             return "unavailable"
 
-    def _now(
-        self, slots: Slots, current: ActiveAction | None, generation: str, catalog: ActiveCatalog
-    ) -> DriftFacts:
+    def _now(self, slots: Slots, current: ActiveAction | None, generation: str, catalog: ActiveCatalog) -> DriftFacts:
         if current is not None:
             return _facts(
                 current.slots,

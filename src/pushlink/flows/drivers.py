@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from pushlink.errors import Unavailable
 from pushlink.flows.effects import Flow, Send, Step, Tx
 from pushlink.ports import Clock, Transport, WireReply, WireRequest
 from pushlink.store.dialect import is_busy, is_connection_lost, is_lock_not_available, is_serialization_failure
@@ -69,7 +70,12 @@ class Database:
 
 def is_transient(error: BaseException) -> bool:
     """Whether a new transaction may succeed where this one failed."""
-    return is_lock_not_available(error) or is_serialization_failure(error) or is_busy(error)
+    return (
+        isinstance(error, Unavailable)
+        or is_lock_not_available(error)
+        or is_serialization_failure(error)
+        or is_busy(error)
+    )
 
 
 class Patience:
@@ -83,7 +89,7 @@ class Patience:
         """Seconds to wait before the next try, the transaction to run instead, or `None` to abandon the flow."""
         self.tries += 1
         if failed.transient and (self.tx.after_send or self.tries < TRIES_BEFORE_SEND):
-            return min(PAUSE_S * 2 ** min(self.tries - 1, 10), PAUSE_S_MAX)
+            return min(PAUSE_S * float(2 ** min(self.tries - 1, 10)), PAUSE_S_MAX)
         return self.tx.on_failure
 
 

@@ -44,8 +44,11 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
-    """The values are the slot's wanted version; `attempt_id` is the update that carries it, or `None` while
-    `waits_for` (a code such as `create_active`) stands in its way."""
+    """The values are the slot's wanted version.
+
+    `attempt_id` is the update that carries it, or `None` while `waits_for` (a code such as `create_active`) stands in
+    its way.
+    """
 
     about: About
     version: int

@@ -26,9 +26,7 @@ RECOVERED_MAX: Final = 200
 _INTO_DOUBT: Final = frozenset({CreateEvent.UNKNOWN, CreateEvent.REPLAY, UpdateEvent.UNKNOWN})
 
 
-def recover_claims(
-    conn: sa.Connection, lanes: Sequence[Lane], *, timeline: str, actor: str, now: dt.datetime
-) -> int:
+def recover_claims(conn: sa.Connection, lanes: Sequence[Lane], *, timeline: str, actor: str, now: dt.datetime) -> int:
     """Move every row that a dead claim left behind, a bounded number of them; answers how many moved."""
     rows = read_expired(conn, lanes, limit=RECOVERED_MAX, now=now)
     moves = [move for row in rows if (move := recovery_of(row, timeline=timeline, actor=actor)) is not None]

@@ -113,4 +113,3 @@ def answer_of(
         counts_as_retry=verdict.burns_retry,
         in_doubt=True if verdict.effect not in (Effect.NOT_SENT, Effect.NOT_APPLIED, Effect.APPLIED) else None,
     )
-

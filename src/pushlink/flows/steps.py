@@ -14,7 +14,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pushlink.errors import Code, invariant
+from pushlink.errors import Code, Contended, ProtocolViolation
 from pushlink.flows.followups import Followup, insert_followups
 from pushlink.flows.world import World
 from pushlink.ports import MirrorResult, MirrorWrite, RecordRef
@@ -34,7 +34,7 @@ from pushlink.protocol.states import (
 from pushlink.store import attempts, lifecycle, links, requests, responses, slots
 from pushlink.store.attempts import Checkpoint, LeaseLost, Release
 from pushlink.store.lifecycle import Claims, LinkMove, Lost, Move, Moved, NewLink
-from pushlink.store.rows import AttemptRow, LinkRow, RequestRow, SlotRow
+from pushlink.store.rows import AttemptRow, LinkRow, RequestRow
 from pushlink.store.slots import Acknowledgement
 
 
@@ -197,11 +197,7 @@ class Steps:
         requests.insert_requests(conn, [i.request for i in begun if i.request])
         lifecycle.move_attempts(
             conn,
-            [
-                _given_back(item, change)
-                for item, change in zip(items, changed, strict=True)
-                if change is not None
-            ],
+            [_given_back(item, change) for item, change in zip(items, changed, strict=True) if change is not None],
             now=now,
         )
         return [
@@ -211,9 +207,7 @@ class Steps:
             for item, change in zip(items, changed, strict=True)
         ]
 
-    def record(
-        self, conn: sa.Connection, items: Sequence[Answer], *, now: dt.datetime
-    ) -> list[Recorded | ClaimGone]:
+    def record(self, conn: sa.Connection, items: Sequence[Answer], *, now: dt.datetime) -> list[Recorded | ClaimGone]:
         """Store each reply, then what it means: link, attempt, versions and the update that is due next, together."""
         keys = [i.attempt.link_key for i in items]
         locked = dict(zip(keys, slots.lock_slots(conn, keys, nowait=True), strict=True))
@@ -229,8 +223,8 @@ class Steps:
         results = lifecycle.move_attempts(conn, moves, now=now)
         for item, result in zip(fresh, results, strict=True):
             if isinstance(result, Lost):
-                msg = f"the claim of attempt {item.attempt.id} went while its answer was written"
-                raise RuntimeError(msg)  # rolls this group back; alone, the next try reads that the claim is gone
+                msg = "A claim went while its answer was written."
+                raise Contended(msg, evidence={"attempt_id": item.attempt.id})  # the next try reads that it is gone
         slots.acknowledge_versions(conn, [a for i in fresh if (a := _acknowledgement(i, linked)) is not None])
         slots.forget_applied(conn, [i.attempt.link_key for i in fresh if i.event is UpdateEvent.UNKNOWN])
         insert_followups(
@@ -259,7 +253,9 @@ class Steps:
     def mirror(self, conn: sa.Connection, items: Sequence[MirrorDue], *, now: dt.datetime) -> list[None]:
         """Write mirrors where the fields hold what is expected; a failed one is left to the write-back claim."""
         with_mirror = [i for i in items if i.writeback is not None]
-        answers = self.world.records.write_mirrors(conn, [_mirror_write(i, i.writeback) for i in with_mirror if i.writeback])
+        answers = self.world.records.write_mirrors(
+            conn, [_mirror_write(i, i.writeback) for i in with_mirror if i.writeback]
+        )
         done = [(i, a) for i, a in zip(with_mirror, answers, strict=True)]
         failed = [(i, a) for i, a in done if a not in _MIRROR_STATUS]
         settled = [(i, _MIRROR_STATUS[a]) for i, a in done if a in _MIRROR_STATUS]
@@ -340,9 +336,7 @@ class Steps:
             for i, held, known in zip(items, rows, stored, strict=True)
         }
 
-    def _finalize_links(
-        self, conn: sa.Connection, items: Sequence[Answer], now: dt.datetime
-    ) -> dict[AttemptId, bool]:
+    def _finalize_links(self, conn: sa.Connection, items: Sequence[Answer], now: dt.datetime) -> dict[AttemptId, bool]:
         answers = lifecycle.insert_links(conn, [_new_link(i, now) for i in items if i.link is not None], now=now)
         return {i.attempt.id: answer for i, answer in zip(items, answers, strict=True)}
 
@@ -434,8 +428,10 @@ class Steps:
 
 
 def _new_link(item: Answer | Adoption, now: dt.datetime) -> NewLink:
-    invariant(item.link is not None, "a link is to be made of nothing", attempt=item.attempt.id)
-    row = replace(item.link, finalized_at=now, updated_at=now)  # type: ignore[type-var]
+    if item.link is None:
+        msg = "A link is to be made of nothing."
+        raise ProtocolViolation(msg, evidence={"attempt_id": item.attempt.id})
+    row = replace(item.link, finalized_at=now, updated_at=now)
     return NewLink(row=row, attempt_id=item.attempt.id, actor=item.actor)
 
 
@@ -478,9 +474,7 @@ def _received(item: Answer, *, late: bool) -> responses.Received:
     )
 
 
-def _answer_move(
-    item: Answer, linked: bool | None, conflict: Mapping[str, object] | None, now: dt.datetime
-) -> Move:
+def _answer_move(item: Answer, linked: bool | None, conflict: Mapping[str, object] | None, now: dt.datetime) -> Move:
     """The move that an answer makes; for a create with an id, the insert of the link has decided which one (D-15)."""
     move = Move(
         attempt_id=item.attempt.id,
@@ -494,9 +488,7 @@ def _answer_move(
         reason_code=item.reason_code,
         detail=item.detail,
         hold=item.hold,
-        not_before=None
-        if item.retry_after_ms is None
-        else now + dt.timedelta(milliseconds=item.retry_after_ms),
+        not_before=None if item.retry_after_ms is None else now + dt.timedelta(milliseconds=item.retry_after_ms),
         in_doubt=item.in_doubt,
         retries=1 if item.counts_as_retry else 0,
     )

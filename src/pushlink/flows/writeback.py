@@ -1,4 +1,4 @@
-"""The write-back: an attempt whose remote id is known gets its link, if it has none yet, and its mirror. Never a send."""
+"""The write-back: an attempt whose remote id is known gets its link, if it has none yet, and its mirror. No send."""
 
 from __future__ import annotations
 

@@ -252,6 +252,12 @@ UPDATE_IN_FLIGHT: Final = frozenset({_A.PROCESSING, _A.POST_SENT, _A.AMBIGUOUS_R
 #: A claim with a lease is held in these, and ends by an owner's write or by recovery.
 LEASED: Final = frozenset({_A.PROCESSING, _A.POST_SENT, _A.WRITEBACK_COMMIT_PENDING})
 
+#: An attempt in one of these may have been applied; only evidence, a contract or an operator settles it.
+UNSETTLED: Final = frozenset({_A.AMBIGUOUS_REMOTE_EFFECT})
+
+#: An update in one of these gives way to a newer wanted version.
+REPLACEABLE: Final = frozenset({_A.PENDING})
+
 #: A link in one of these may be updated.
 USABLE_LINKS: Final = frozenset({LinkStatus.FINALIZED})
 

@@ -150,7 +150,7 @@ def read_held(conn: sa.Connection, lanes: Sequence[Lane], holds: Collection[Hold
 
 
 def next_due(conn: sa.Connection, lanes: Sequence[Lane]) -> dt.datetime | None:
-    """When the earliest waiting row becomes due or the earliest lease ends; `None` when nothing waits in these lanes."""
+    """When the earliest waiting row becomes due or the earliest lease ends; `None` when nothing waits."""
     t = push_attempt
     lane_values = [lane.value for lane in lanes]
     waiting = sa.select(sa.func.min(t.c.not_before)).where(t.c.dispatch_lane.in_(lane_values), _DUE)

@@ -10,7 +10,7 @@ import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -20,7 +20,7 @@ from pushlink.store.tables import UtcTime, attempt_event
 
 Subject = Literal["create", "update", "link", "slot"]
 
-_COLUMNS: dict[str, sa.types.TypeEngine[object]] = {
+_COLUMNS: dict[str, sa.types.TypeEngine[Any]] = {
     "attempt_id": sa.Text(),
     "link_key": sa.Text(),
     "tenant": sa.Text(),

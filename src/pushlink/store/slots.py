@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -47,7 +48,7 @@ def open_slots(conn: sa.Connection, items: Sequence[SlotIdentity], *, now: dt.da
     """Make the slots that are not there yet, then lock all of them in link-key order and read them."""
     if not items:
         return []
-    columns: dict[str, sa.types.TypeEngine[object]] = {name: sa.Text() for name in _IDENTITY}
+    columns: dict[str, sa.types.TypeEngine[Any]] = {name: sa.Text() for name in _IDENTITY}
     columns["created_at"] = UtcTime()
     rows = array_rows(conn, "seen", columns, [(*(getattr(item, name) for name in _IDENTITY), now) for item in items])
     chosen = sa.select(*(rows.c[name] for name in columns)).where(sa.true()).order_by(rows.c.link_key)

@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -213,7 +213,7 @@ def insert_attempts(conn: sa.Connection, items: Sequence[NewAttempt], *, now: dt
         return []
     create = Operation.CREATE
     status = {item.id: _target(item.operation, None, _RESERVE[item.operation]) for item in items}
-    columns: dict[str, sa.types.TypeEngine[object]] = {
+    columns: dict[str, sa.types.TypeEngine[Any]] = {
         "id": sa.Text(),
         "link_key": sa.Text(),
         "tenant": sa.Text(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -31,10 +32,10 @@ class NewLink:
 
 
 def insert_links(conn: sa.Connection, items: Sequence[NewLink], *, now: dt.datetime) -> list[bool]:
-    """Insert each link unless its slot or its remote record is taken; False where one of the two unique keys said no."""
+    """Insert each link unless its slot or its remote record is taken; False where one of the two keys said no."""
     if not items:
         return []
-    columns: dict[str, sa.types.TypeEngine[object]] = {
+    columns: dict[str, sa.types.TypeEngine[Any]] = {
         c.name: UtcTime() if isinstance(c.type, UtcTime) else sa.BigInteger() if c.name == "row_version" else sa.Text()
         for c in remote_link.columns
     }
