@@ -9,7 +9,9 @@ from pushlink.adapters.egress import EgressPolicy
 from pushlink.testing.certificates import Certificates
 from pushlink.testing.conformance import Check, Setting, all_checks, run_check
 
-EVERY = [pytest.param(check, scheme, id=f"{scheme}: {check.name}") for check in all_checks() for scheme in check.schemes]
+EVERY = [
+    pytest.param(check, scheme, id=f"{scheme}: {check.name}") for check in all_checks() for scheme in check.schemes
+]
 
 
 def transport(setting: Setting) -> AiohttpTransport:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 #: Bounds of one header, and of all headers of a reply together (S6, S10).
-HEADER_VALUE_BYTES_MAX: Final = 8_190
+HEADER_VALUE_BYTES_MAX: Final = 8_192
 REPLY_HEADERS_MAX: Final = 100
 REPLY_HEADER_BYTES_MAX: Final = 65_536
 
