@@ -22,7 +22,7 @@ from alembic.script import ScriptDirectory
 
 from pushlink.errors import Code, ConfigurationError
 from pushlink.store.columns import METADATA, PREFIX
-from pushlink.store.dialect import lock_schema, missing_triggers
+from pushlink.store.dialect import Lock, missing_triggers, take_lock
 from pushlink.store.tables import APPEND_ONLY, PROTECTED_TABLES
 
 VERSION_TABLE: Final = PREFIX + "schema_version"
@@ -52,7 +52,7 @@ class SchemaState:
 def upgrade(engine: sa.Engine, revision: str = "head") -> None:
     """Run the revisions up to `revision`, all of them or none; a second process waits and then finds nothing to do."""
     with _ALEMBIC, engine.begin() as conn:
-        lock_schema(conn)
+        take_lock(conn, Lock.SCHEMA)
         if _is_newer(current_revision(conn)):
             return
         config = _config()

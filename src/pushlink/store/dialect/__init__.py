@@ -2,9 +2,10 @@
 
     engines.py   how pushlink opens a database, which of its settings it insists on, its clock and its timeline
     arrays.py    many rows bound as one source of a statement
-    ddl.py       definitions: counted keys, partial indexes, append-only triggers, the lock around a schema change
+    ddl.py       definitions: counted keys, partial indexes, append-only triggers
     faults.py    what a database error means
     host.py      what pushlink needs of a host's transaction before it writes there
+    locks.py     locks that belong to no row
     wakeup.py    NOTIFY and LISTEN
 
 The rest of the store imports from here and never asks which engine it talks to.
@@ -14,7 +15,6 @@ from pushlink.store.dialect.arrays import ORDINALITY, array_rows
 from pushlink.store.dialect.ddl import (
     append_only_ddl,
     insert_ignore,
-    lock_schema,
     missing_triggers,
     partial_index,
     serial_column,
@@ -28,11 +28,13 @@ from pushlink.store.dialect.faults import (
     is_unique_violation,
 )
 from pushlink.store.dialect.host import secure_host_transaction, warn_host_transaction
+from pushlink.store.dialect.locks import Lock, take_lock
 from pushlink.store.dialect.wakeup import Listener, listen, notify
 
 __all__ = [
     "ORDINALITY",
     "Listener",
+    "Lock",
     "append_only_ddl",
     "array_rows",
     "check_durability",
@@ -45,13 +47,13 @@ __all__ = [
     "is_serialization_failure",
     "is_unique_violation",
     "listen",
-    "lock_schema",
     "missing_triggers",
     "notify",
     "partial_index",
     "read_only",
     "secure_host_transaction",
     "serial_column",
+    "take_lock",
     "timeline",
     "warn_host_transaction",
 ]

@@ -148,15 +148,3 @@ def _same_row(table: sa.Table) -> str:
         for column in table.columns
         if not isinstance(column.type, sa.DateTime | UtcTime)
     )
-
-
-# ------------------------------------------------------------------------------------------------ the schema's lock
-
-#: Any fixed number; it only has to be the same in every process that changes the schema.
-_SCHEMA_LOCK: Final = 0x70757368_6C696E6B
-
-
-def lock_schema(conn: sa.Connection) -> None:
-    """Keep every other schema change out until this transaction ends. On SQLite beginning it already does that."""
-    if conn.dialect.name == "postgresql":
-        conn.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))

@@ -1,0 +1,347 @@
+"""The catalogue: which packs are installed for whom, which slots exist, and the settings all processes share.
+
+An install is an *incarnation*: applying a pack of the same owner and tenant again keeps its id and counts its revision
+up; after an uninstall the next apply is another incarnation, and links of before fail closed until somebody validates
+them. Every change here bumps the deployment's catalogue revision, by which processes know that theirs is old, and is
+written to the operators' audit. Changes hold the catalogue's lock, so a checkpoint sees a change whole or not at all.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from pushlink.errors import CallerError, Code, ConfigurationError
+from pushlink.packs.model import Pack
+from pushlink.protocol.identity import owner_key
+from pushlink.protocol.snapshots import Digest, InstallId, Slots
+from pushlink.protocol.states import BLOCKING, LinkStatus, Operation
+from pushlink.store import registry
+from pushlink.store.audit import OperatorAction, record_actions
+from pushlink.store.dialect import ORDINALITY, Lock, array_rows, take_lock
+from pushlink.store.registry import SlotKind, SlotName, SlotStatus
+from pushlink.store.tables import deployment, pack_install, push_attempt, push_slot, remote_link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """The one `deployment` row: who this database is, and how all of its processes work."""
+
+    deployment_id: str
+    mode: str  # running or recovery
+    general_worker: str  # on or off
+    catalog_revision: int
+    updated_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallRow:
+    """One `pack_install`."""
+
+    id: InstallId
+    tenant: str
+    connector_owner_key: str
+    pack: str
+    version: str
+    namespace: str
+    document: str
+    document_digest: Digest
+    status: str
+    installed_at: dt.datetime
+    updated_at: dt.datetime
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedPack:
+    """What an apply did. Slot ids are of actions and of destinations alike."""
+
+    install_id: InstallId
+    revision: int  # of the install
+    is_new_incarnation: bool
+    is_changed: bool  # False: this very document was active already, and nothing was written
+    added: tuple[str, ...]  # slots never seen before
+    returned: tuple[str, ...]  # dropped earlier, and in use again
+    dropped: tuple[str, ...]
+    moved: tuple[str, ...]  # action slots that push to another destination now
+    catalog_revision: int
+
+
+# ------------------------------------------------------------------------------------------------ deployment
+
+
+def read_deployment(conn: sa.Connection) -> Deployment:
+    """The deployment's row; raises `ConfigurationError` when it is not there."""
+    row = conn.execute(_DEPLOYMENT).mappings().one_or_none()
+    if row is None:
+        raise ConfigurationError(
+            "The database has pushlink's tables, but no deployment.",
+            code=Code.SCHEMA_OUTDATED,
+            next_step="restore the row of pushlink_deployment from a backup",
+        )
+    return Deployment(**row)
+
+
+def catalog_revision(conn: sa.Connection) -> int:
+    """The number that grows with every change of the catalogue."""
+    return read_deployment(conn).catalog_revision
+
+
+def share_revision(conn: sa.Connection) -> int:
+    """The catalogue revision, which stays what it is until this transaction ends."""
+    take_lock(conn, Lock.CATALOG, shared=True)
+    return catalog_revision(conn)
+
+
+def set_general_worker(conn: sa.Connection, *, on: bool, reason: str, actor: str, now: dt.datetime) -> bool:
+    """Switch the general worker of all processes on or off; False when it was so already."""
+    take_lock(conn, Lock.CATALOG)
+    before, after = read_deployment(conn).general_worker, "on" if on else "off"
+    if before == after:
+        return False
+    conn.execute(sa.update(deployment).values(general_worker=after, updated_at=now))
+    _audit(conn, "general_worker", ("deployment", "1"), before, after, tenant="", reason=reason, actor=actor, now=now)
+    return True
+
+
+def _bump(conn: sa.Connection, now: dt.datetime) -> int:
+    next_revision = deployment.c.catalog_revision + 1
+    statement = sa.update(deployment).values(catalog_revision=next_revision, updated_at=now)
+    return int(conn.execute(statement.returning(deployment.c.catalog_revision)).scalar_one())
+
+
+# ------------------------------------------------------------------------------------------------ installs
+
+
+def load_installs(conn: sa.Connection) -> list[InstallRow]:
+    """Every active install with its document, by tenant and owner."""
+    statement = sa.select(*_INSTALL).where(pack_install.c.active_key.is_not(None))
+    statement = statement.order_by(pack_install.c.tenant, pack_install.c.connector_owner_key, pack_install.c.id)
+    return [InstallRow(**row) for row in conn.execute(statement).mappings()]
+
+
+def read_active_install(conn: sa.Connection, *, tenant: str, connector_owner_key: str) -> InstallRow | None:
+    """The active install of an owner for a tenant."""
+    statement = sa.select(*_INSTALL).where(pack_install.c.active_key == owner_key(connector_owner_key, tenant))
+    row = conn.execute(statement).mappings().one_or_none()
+    return None if row is None else InstallRow(**row)
+
+
+def apply_pack(
+    conn: sa.Connection,
+    pack: Pack,
+    *,
+    tenant: str,
+    install_ids: Callable[[], str],
+    reason: str,
+    actor: str,
+    now: dt.datetime,
+) -> AppliedPack:
+    """Make `pack` the active one of its owner for a tenant; `install_ids` names an incarnation when it is new.
+
+    Raises `ConfigurationError` when the slot registry refuses it; nothing is written then. The pack was linted before.
+    """
+    take_lock(conn, Lock.CATALOG)
+    known = {slot.name: slot for slot in registry.read_registry(conn, tenant=tenant)}
+    if said := registry.problems_of(pack, known):
+        raise ConfigurationError(
+            f"The pack {pack.pack!r} cannot be applied. {said[0]}",
+            code=Code.PACK_INVALID,
+            evidence={"slots": said},
+            next_step="give a new action or destination a slot id of its own",
+        )
+    document = pack.document()
+    before = read_active_install(conn, tenant=tenant, connector_owner_key=pack.connector_owner_key)
+    install_id = before.id if before else InstallId(install_ids())
+    changed = registry.plan_apply(pack, known, tenant=tenant, install_id=install_id, now=now)
+    if before and before.document_digest == document.digest and not changed:
+        return _applied(before.id, before.revision, [], known, catalog_revision(conn), is_new=False, is_changed=False)
+    shown = {
+        "pack": pack.pack,
+        "version": pack.version,
+        "namespace": pack.namespace,
+        "document": document.text,
+        "document_digest": document.digest,
+        "updated_at": now,
+    }
+    revision = before.revision + 1 if before else 1
+    if before:
+        conn.execute(sa.update(pack_install).where(pack_install.c.id == install_id).values(**shown, revision=revision))
+    else:
+        identity = {
+            "id": install_id,
+            "tenant": tenant,
+            "connector_owner_key": pack.connector_owner_key,
+            "active_key": owner_key(pack.connector_owner_key, tenant),
+            "status": "active",
+            "installed_at": now,
+            "revision": revision,
+        }
+        conn.execute(pack_install.insert().values(**identity, **shown))
+    registry.write_slots(conn, known, changed)
+    applied = _applied(install_id, revision, changed, known, _bump(conn, now), is_new=before is None)
+    old = {"version": before.version, "document_digest": before.document_digest} if before else {}
+    new = {"version": pack.version, "document_digest": document.digest, "dropped": list(applied.dropped)}
+    _audit(conn, "pack_apply", ("install", install_id), old, new, tenant=tenant, reason=reason, actor=actor, now=now)
+    return applied
+
+
+def uninstall_pack(
+    conn: sa.Connection, *, tenant: str, connector_owner_key: str, reason: str, actor: str, now: dt.datetime
+) -> InstallRow:
+    """End the active incarnation of an owner for a tenant and drop its slots; links and attempts stay as they are."""
+    take_lock(conn, Lock.CATALOG)
+    install = read_active_install(conn, tenant=tenant, connector_owner_key=connector_owner_key)
+    if install is None:
+        msg = f"No pack of the owner {connector_owner_key!r} is installed for this tenant."
+        raise CallerError(msg, evidence={"tenant": tenant}, next_step="pushlink pack list")
+    ended: dict[str, Any] = {"status": "uninstalled", "active_key": None, "updated_at": now}
+    conn.execute(sa.update(pack_install).where(pack_install.c.id == install.id).values(ended))
+    slots = registry.read_registry(conn, tenant=tenant)
+    mine = [slot for slot in slots if slot.connector_owner_key == connector_owner_key]
+    registry.write_slots(conn, [slot.name for slot in slots], registry.plan_drop(mine, now=now))
+    _bump(conn, now)
+    target = ("install", str(install.id))
+    _audit(conn, "pack_uninstall", target, "active", "uninstalled", tenant=tenant, reason=reason, actor=actor, now=now)
+    return install
+
+
+def declare_independent(
+    conn: sa.Connection, *, tenant: str, action_slot_id: str, reason: str, actor: str, now: dt.datetime
+) -> None:
+    """Say that an action slot in use replaces no other one, so that it may create beside unresolved links (D-29)."""
+    take_lock(conn, Lock.CATALOG)
+    known = {slot.name: slot for slot in registry.read_registry(conn, tenant=tenant)}
+    slot = known.get(SlotName((SlotKind.ACTION, action_slot_id)))
+    if slot is None or slot.status not in registry.IN_USE:
+        msg = f"The action slot {action_slot_id!r} is not in use for this tenant."
+        raise CallerError(msg, evidence={"tenant": tenant, "status": slot.status if slot else None})
+    registry.write_slots(conn, known, [registry.with_status(slot, SlotStatus.INDEPENDENT, now=now)])
+    _bump(conn, now)
+    after = SlotStatus.INDEPENDENT.value
+    target = ("action_slot", action_slot_id)
+    _audit(
+        conn,
+        "declare_independent",
+        target,
+        slot.status.value,
+        after,
+        tenant=tenant,
+        reason=reason,
+        actor=actor,
+        now=now,
+    )
+
+
+def _applied(
+    install_id: InstallId,
+    revision: int,
+    changed: Sequence[registry.RegisteredSlot],
+    known: dict[SlotName, registry.RegisteredSlot],
+    catalog: int,
+    *,
+    is_new: bool,
+    is_changed: bool = True,
+) -> AppliedPack:
+    names: dict[str, set[str]] = {"added": set(), "returned": set(), "dropped": set(), "moved": set()}
+    for slot in changed:
+        before = known.get(slot.name)
+        if slot.status not in registry.IN_USE:
+            names["dropped"].add(slot.slot_id)
+        elif before is None:
+            names["added"].add(slot.slot_id)
+        elif before.status not in registry.IN_USE:
+            names["returned"].add(slot.slot_id)
+        elif before.destination_slot_id != slot.destination_slot_id:
+            names["moved"].add(slot.slot_id)
+    return AppliedPack(
+        install_id=install_id,
+        revision=revision,
+        is_new_incarnation=is_new,
+        is_changed=is_changed,
+        catalog_revision=catalog,
+        **{name: tuple(sorted(ids)) for name, ids in names.items()},
+    )
+
+
+# ------------------------------------------------------------------------------------------------ lineage
+
+
+def read_unresolved_slots(conn: sa.Connection, items: Sequence[Slots]) -> list[tuple[str, ...]]:
+    """For each action the slots it may have replaced that still own something, as `action -> destination` (D-29).
+
+    What owns something is a link that is not retired, or a create attempt that blocks. An empty answer means that the
+    lineage is clear: nothing was replaced, or all of it was rebound, retired or superseded.
+    """
+    actions = dict.fromkeys(items)
+    slots = [
+        slot for tenant in sorted({a.tenant for a in actions}) for slot in registry.read_registry(conn, tenant=tenant)
+    ]
+    replaced = {action: registry.replaced_by(action, slots) for action in actions}
+    probes = {
+        (a.tenant, a.connector_owner_key, a.source_object, *pair): None
+        for a, pairs in replaced.items()
+        for pair in pairs
+    }
+    owning = _owning(conn, list(probes))
+    unresolved = {
+        a: tuple(
+            f"{pair[0]} -> {pair[1]}"
+            for pair in pairs
+            if (a.tenant, a.connector_owner_key, a.source_object, *pair) in owning
+        )
+        for a, pairs in replaced.items()
+    }
+    return [unresolved[item] for item in items]
+
+
+def _owning(conn: sa.Connection, probes: list[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    """Those probes (columns as in `_PROBE`) under which a live link or a blocking create attempt stands."""
+    if not probes:
+        return set()
+    old = array_rows(conn, "old", {name: sa.Text() for name in _PROBE}, probes)
+    same_link = [remote_link.c[name] == old.c[name] for name in _PROBE]
+    same_slot = [push_slot.c[name] == old.c[name] for name in _PROBE]
+    link = sa.exists().where(*same_link, remote_link.c.status != LinkStatus.RETIRED.value)
+    attempt = sa.exists().where(
+        *same_slot,
+        push_attempt.c.link_key == push_slot.c.link_key,
+        push_attempt.c.operation == Operation.CREATE.value,
+        push_attempt.c.status.in_(sorted(BLOCKING)),
+    )
+    statement = sa.select(old.c[ORDINALITY]).where(sa.or_(link, attempt))
+    return {probes[place - 1] for place in conn.execute(statement).scalars()}
+
+
+def _audit(
+    conn: sa.Connection,
+    verb: str,
+    target: tuple[str, str],
+    before: object,
+    after: object,
+    *,
+    tenant: str,
+    reason: str,
+    actor: str,
+    now: dt.datetime,
+) -> None:
+    action = OperatorAction(
+        tenant=tenant,
+        actor=actor,
+        verb=verb,
+        reason=reason,
+        target_kind=target[0],
+        target_id=target[1],
+        before={"was": before} if before else {},
+        after={"is": after},
+    )
+    record_actions(conn, [action], now=now)
+
+
+_DEPLOYMENT: Final = sa.select(*(deployment.c[name] for name in Deployment.__slots__))
+_INSTALL: Final = tuple(pack_install.c[name] for name in InstallRow.__slots__)
+_PROBE: Final = ("tenant", "connector_owner_key", "source_object", "action_slot_id", "destination_slot_id")

@@ -1,0 +1,274 @@
+"""The slot registry: every action and destination slot ever seen, whose it is, and where it has pushed to (D-29).
+
+A slot id is identity and belongs to one owner for ever. An action slot keeps its source object, and remembers each
+destination it stood at and for how long: that is how a later slot of the same object can be told to be a replacement.
+The functions here decide about registry rows and read them; `catalog.py` writes them together with the installs.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, NewType
+
+import sqlalchemy as sa
+
+from pushlink.packs.model import Pack
+from pushlink.protocol.snapshots import Slots, read_time, write_time
+from pushlink.store.tables import connector_slot
+
+
+class SlotKind(StrEnum):
+    """What a slot identifies."""
+
+    ACTION = "action"
+    DESTINATION = "destination"
+
+
+class SlotStatus(StrEnum):
+    """What became of a slot."""
+
+    ACTIVE = "active"
+    DROPPED = "dropped"  # its pack does not have it any more, or is uninstalled
+    REBOUND = "rebound"  # its links moved to a successor
+    RETIRED = "retired"  # an operator ended its lineage
+    INDEPENDENT = "independent"  # active, and an operator said that it replaces no other
+
+
+#: A slot that its pack has now.
+IN_USE: Final = frozenset({SlotStatus.ACTIVE, SlotStatus.INDEPENDENT})
+
+#: Somebody has said what became of its links: it stands in nobody's way.
+RESOLVED: Final = frozenset({SlotStatus.REBOUND, SlotStatus.RETIRED})
+
+#: (kind, slot id) within one tenant.
+SlotName = NewType("SlotName", tuple[SlotKind, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """The time that an action slot pushed to one destination; `until` is `None` while it does."""
+
+    destination_slot_id: str
+    since: dt.datetime
+    until: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredSlot:
+    """One `connector_slot`. `stays` are an action slot's, oldest first."""
+
+    tenant: str
+    kind: SlotKind
+    slot_id: str
+    connector_owner_key: str
+    source_object: str | None
+    display_name: str
+    install_id: str
+    status: SlotStatus
+    successor_slot_id: str | None
+    stays: tuple[Stay, ...]
+    first_seen_at: dt.datetime
+    updated_at: dt.datetime
+
+    @property
+    def name(self) -> SlotName:
+        """What identifies it within its tenant."""
+        return SlotName((self.kind, self.slot_id))
+
+    @property
+    def destination_slot_id(self) -> str | None:
+        """Where an action slot pushes to now."""
+        return next((stay.destination_slot_id for stay in self.stays if stay.until is None), None)
+
+
+def read_registry(conn: sa.Connection, *, tenant: str | None = None) -> list[RegisteredSlot]:
+    """All registered slots, of one tenant or of all."""
+    statement = sa.select(connector_slot).order_by(*connector_slot.primary_key)
+    if tenant is not None:
+        statement = statement.where(connector_slot.c.tenant == tenant)
+    return [_read(row) for row in conn.execute(statement).mappings()]
+
+
+def write_slots(conn: sa.Connection, known: Iterable[SlotName], slots: Sequence[RegisteredSlot]) -> None:
+    """Insert the slots that are not among the `known` ones and update the others."""
+    there = frozenset(known)
+    fresh = [_row(slot) for slot in slots if slot.name not in there]
+    changed = [_row(slot) for slot in slots if slot.name in there]
+    if fresh:
+        conn.execute(connector_slot.insert(), fresh)
+    if changed:
+        keys = [column.name for column in connector_slot.primary_key]
+        statement = sa.update(connector_slot).where(*(connector_slot.c[k] == sa.bindparam(f"of_{k}") for k in keys))
+        conn.execute(statement, [{f"of_{k}" if k in keys else k: value for k, value in row.items()} for row in changed])
+
+
+# ------------------------------------------------------------------------------------------------ what an apply does
+
+
+def problems_of(pack: Pack, known: Mapping[SlotName, RegisteredSlot]) -> list[str]:
+    """Why the registry refuses a pack, one sentence for each slot; empty when it does not."""
+    said: list[str] = []
+    seen: set[SlotName] = set()
+    for name, source_object, _, _ in _declared(pack):
+        kind, slot_id = name
+        if name in seen:
+            said.append(f"The {kind} slot {slot_id!r} stands in the pack twice.")
+        seen.add(name)
+        before = known.get(name)
+        if before is None:
+            continue
+        if before.connector_owner_key != pack.connector_owner_key:
+            said.append(f"The {kind} slot {slot_id!r} belongs to another owner, {before.connector_owner_key!r}.")
+        elif before.status is SlotStatus.REBOUND:
+            said.append(
+                f"The {kind} slot {slot_id!r} was rebound to {before.successor_slot_id!r}; its links are there."
+            )
+        elif before.source_object != source_object:
+            said.append(
+                f"The {kind} slot {slot_id!r} is the one of {before.source_object!r}, not of {source_object!r};"
+                " a slot keeps its object."
+            )
+    return said
+
+
+def plan_apply(
+    pack: Pack, known: Mapping[SlotName, RegisteredSlot], *, tenant: str, install_id: str, now: dt.datetime
+) -> list[RegisteredSlot]:
+    """The registry rows that change when `pack` becomes the active one of its owner."""
+    wanted: dict[SlotName, RegisteredSlot] = {}
+    for name, source_object, display_name, destination in _declared(pack):
+        before = known.get(name)
+        in_use = before is not None and before.status in IN_USE
+        wanted[name] = RegisteredSlot(
+            tenant=tenant,
+            kind=name[0],
+            slot_id=name[1],
+            connector_owner_key=pack.connector_owner_key,
+            source_object=source_object,
+            display_name=display_name,
+            install_id=install_id,
+            status=before.status if before is not None and in_use else SlotStatus.ACTIVE,
+            successor_slot_id=None,
+            stays=_stays(before.stays if before else (), destination, now),
+            first_seen_at=before.first_seen_at if before else now,
+            updated_at=now,
+        )
+    gone = [s for s in known.values() if s.connector_owner_key == pack.connector_owner_key and s.name not in wanted]
+    changed = [
+        slot
+        for name, slot in wanted.items()
+        if replace(slot, updated_at=_time_of(known.get(name), now)) != known.get(name)
+    ]
+    return changed + plan_drop(gone, now=now)
+
+
+def plan_drop(slots: Iterable[RegisteredSlot], *, now: dt.datetime) -> list[RegisteredSlot]:
+    """The registry rows that change when none of `slots` is in a pack any more."""
+    return [
+        replace(slot, status=SlotStatus.DROPPED, stays=_stays(slot.stays, None, now), updated_at=now)
+        for slot in slots
+        if slot.status in IN_USE
+    ]
+
+
+def with_status(slot: RegisteredSlot, status: SlotStatus, *, now: dt.datetime) -> RegisteredSlot:
+    """The same slot with what became of it."""
+    return replace(slot, status=status, updated_at=now)
+
+
+def _declared(pack: Pack) -> Iterator[tuple[SlotName, str | None, str, str | None]]:
+    """For each slot of a pack its name, source object, display name and, of an action, the destination."""
+    for destination in pack.destinations:
+        yield SlotName((SlotKind.DESTINATION, destination.destination_slot_id)), None, destination.target_object, None
+    for action in pack.actions():
+        slots = action.slots
+        shown = f"{action.names.flow}/{action.names.action}"
+        yield SlotName((SlotKind.ACTION, slots.action_slot_id)), slots.source_object, shown, slots.destination_slot_id
+
+
+def _stays(before: tuple[Stay, ...], destination: str | None, now: dt.datetime) -> tuple[Stay, ...]:
+    if any(stay.until is None and stay.destination_slot_id == destination for stay in before):
+        return before
+    ended = tuple(replace(stay, until=stay.until or now) for stay in before)
+    return ended if destination is None else (*ended, Stay(destination_slot_id=destination, since=now, until=None))
+
+
+def _time_of(slot: RegisteredSlot | None, now: dt.datetime) -> dt.datetime:
+    return now if slot is None else slot.updated_at
+
+
+# ------------------------------------------------------------------------------------------------ lineage
+
+
+def replaced_by(slots: Slots, registry: Iterable[RegisteredSlot]) -> list[tuple[str, str]]:
+    """The (action, destination) slots that `slots` may have replaced: of the same owner, tenant and source object, and
+    not in use any more since `slots` came into use. What stood beside it for a time is another action, not a
+    predecessor; a slot that is declared independent has none.
+    """
+    related = [
+        slot
+        for slot in registry
+        if (slot.tenant, slot.connector_owner_key) == (slots.tenant, slots.connector_owner_key)
+        and slot.source_object == slots.source_object
+        and slot.kind is SlotKind.ACTION
+    ]
+    own = next((slot for slot in related if slot.slot_id == slots.action_slot_id), None)
+    if own is not None and own.status is SlotStatus.INDEPENDENT:
+        return []
+    since = (
+        next(
+            (s.since for s in own.stays if s.until is None and s.destination_slot_id == slots.destination_slot_id), None
+        )
+        if own
+        else None
+    )
+    found: dict[tuple[str, str], None] = {}
+    for slot in related:
+        if slot.status in RESOLVED:
+            continue
+        for stay in slot.stays:
+            pair = (slot.slot_id, stay.destination_slot_id)
+            is_own = pair == (slots.action_slot_id, slots.destination_slot_id)
+            if stay.until is None or is_own or slot.destination_slot_id == stay.destination_slot_id:
+                continue
+            if since is None or stay.until >= since:
+                found[pair] = None
+    return list(found)
+
+
+# ------------------------------------------------------------------------------------------------ rows
+
+
+def _read(row: sa.RowMapping) -> RegisteredSlot:
+    kept = json.loads(row["detail"]) if row["detail"] else {}
+    stays = tuple(
+        Stay(
+            destination_slot_id=stay["destination_slot_id"],
+            since=read_time(stay["since"]),
+            until=read_time(stay["until"]) if stay["until"] else None,
+        )
+        for stay in kept.get("stays", ())
+    )
+    plain = {name: value for name, value in row.items() if name not in {"detail", "kind", "status"}}
+    return RegisteredSlot(kind=SlotKind(row["kind"]), status=SlotStatus(row["status"]), stays=stays, **plain)
+
+
+def _row(slot: RegisteredSlot) -> dict[str, Any]:
+    stays = [
+        {
+            "destination_slot_id": stay.destination_slot_id,
+            "since": write_time(stay.since),
+            "until": write_time(stay.until) if stay.until else None,
+        }
+        for stay in slot.stays
+    ]
+    row = {column.name: getattr(slot, column.name) for column in connector_slot.columns if column.name != "detail"}
+    return row | {
+        "kind": slot.kind.value,
+        "status": slot.status.value,
+        "detail": json.dumps({"stays": stays}) if stays else None,
+    }
