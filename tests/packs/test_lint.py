@@ -244,6 +244,8 @@ CASES = [
             "/things{?remote_id}",
             "/things{;remote_id}",
             "/things/{remote_id:3}",
+            "/things/{remote_id:x}",
+            "/things/{}",
             "/things/{remote_id*}",
             "/things/{remote_id,other}",
             "/things/{{remote_id}}",

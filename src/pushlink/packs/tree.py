@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -162,16 +163,29 @@ def parse(text: str, file: str) -> tuple[Node | None, list[Finding]]:
         builder.report(where, (), f"This is not YAML: {' '.join(_reasons(error))}.")
         return None, builder.findings
     except ReaderError as error:
-        before = text[: error.position]
-        where = before.count("\n") + 1, len(before) - before.rfind("\n")
+        where = _place_in(text, error.position)
         builder.report(where, (), "A control character stands here. Remove it, or write it as an escape in quotes.")
         return None, builder.findings
-    except YAMLError as error:
+    except (ValueError, OverflowError) as error:
+        # The scanner turns the digits of an escape into a character without a look at their size.
+        builder.report(_bad_escape(text), (), f"An escape in double quotes names no character: {error}.")
+        return None, builder.findings
+    except (YAMLError, AssertionError) as error:
         builder.report((0, 0), (), f"This is not YAML: {error}.")
         return None, builder.findings
     if builder.root is None and not builder.findings:
         builder.report((1, 1), (), "The document is empty. Start it with `pack:` and the name of the pack.")
     return builder.root, builder.findings
+
+
+def _place_in(text: str, position: int) -> Place:
+    before = text[:position]
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+def _bad_escape(text: str) -> Place:
+    escapes = re.finditer(r"\\U([0-9A-Fa-f]{8})", text)
+    return next((_place_in(text, escape.start()) for escape in escapes if int(escape[1], 16) > sys.maxunicode), (0, 0))
 
 
 def _reasons(error: MarkedYAMLError) -> Iterator[str]:
