@@ -51,6 +51,8 @@ def template_problem(template: str, *, allowed: frozenset[str]) -> str | None:
         return "it has a dot segment or an encoded character that changes the route"
     if "{" in query:
         return "a variable stands in a path segment, never in the query"
+    if not all(_NAME.fullmatch(expression[1:-1]) for expression in _EXPRESSION.findall(template)):
+        return "only simple expressions such as {remote_id} are allowed"
     for variable in URITemplate(template).variables:
         plain = variable.operator is Operator.default and len(variable.variables) == 1 and not variable.defaults
         if not plain or variable.original not in variable.variable_names or not _NAME.fullmatch(variable.original):
