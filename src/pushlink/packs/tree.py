@@ -174,7 +174,7 @@ def parse(text: str, file: str) -> tuple[Node | None, list[Finding]]:
         builder.report((0, 0), (), f"This is not YAML: {error}.")
         return None, builder.findings
     if builder.root is None and not builder.findings:
-        builder.report((1, 1), (), "The document is empty. Start it with `pack:` and the name of the pack.")
+        builder.report((1, 1), (), "The document is empty. Write its keys and values.")
     return builder.root, builder.findings
 
 
@@ -234,10 +234,10 @@ class _Builder:
         self.documents += 1
         where = _place(event)
         if self.documents > 1:
-            self.report(where, (), "A second document starts here. Write one pack in one file.")
+            self.report(where, (), "A second document starts here. Write one document in one file.")
             self.stopped = True
         if event.tags or event.version not in {None, (1, 2)}:
-            self.report(where, (), "Remove the directives: a pack is always read as YAML 1.2.")
+            self.report(where, (), "Remove the directives: the file is always read as YAML 1.2.")
             self.stopped = True
 
     def _steps(self) -> Steps:
