@@ -94,7 +94,7 @@ class Raises(Careless):
 
 class Late(Careless):
     async def send(self, request: WireRequest) -> WireReply:
-        timeouts = request.profile.timeouts.model_copy(update={"total_ms": 3_000})
+        timeouts = request.profile.timeouts.model_copy(update={"total_ms": 1_600})
         return await self.good.send(replace(request, profile=request.profile.model_copy(update={"timeouts": timeouts})))
 
 
