@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import sqlalchemy as sa
 
-from pushlink.errors import Code, PushlinkError
+from pushlink.errors import PushlinkError
 from pushlink.packs.model import Pack, PackAction
 from pushlink.protocol.contracts import ActionContract, Condition, ProfileContract
 from pushlink.protocol.fingerprints import body_fingerprint, mapping_fingerprint
@@ -30,17 +31,23 @@ _Key: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Why an action cannot be used, or an object has none: the gate's rule and code, a sentence, and evidence."""
+    """Why one action cannot be used, or an object has none, as the facts that gates ask for, and in words.
 
-    rule: str
-    code: Code
+    `usable_installs` counts the active incarnations that this action resolves to with an active profile.
+    """
+
+    action: str  # its name for people; empty when the object has no action
     message: str
     evidence: Mapping[str, object]
+    slot_resolved: bool = True
+    owner_resolved: bool = True
+    destination_resolved: bool = True
+    usable_installs: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveAction:
-    """One action of one active install. Usable when it has no problems."""
+    """One action of one active install."""
 
     install_id: InstallId
     slots: Slots
@@ -52,12 +59,6 @@ class ActiveAction:
     document: Document  # the action snapshot, frozen
     mapping_fingerprint: Digest
     body_fingerprint: Digest
-    problems: tuple[Problem, ...]
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether its slots resolve to exactly one active incarnation with an active profile."""
-        return not self.problems
 
 
 class ActiveCatalog:
@@ -67,17 +68,28 @@ class ActiveCatalog:
         self.revision = revision
         self._registered = {(slot.tenant, slot.name): slot for slot in registered}
         self._owners: dict[_Key, InstallRow] = {(i.tenant, i.connector_owner_key): i for i in installs}
+        self._usable: dict[_Key, list[ActiveAction]] = {}
+        self._problems: dict[_Key, list[Problem]] = {}
         self._unreadable: dict[str, list[Problem]] = {}
-        self._actions: dict[_Key, tuple[ActiveAction, ...]] = {}
         self._by_slots: dict[Slots, ActiveAction] = {}
-        self._index(installs)
+        found = [action for install in installs for action in self._read(install)]
+        counts = Counter(action.slots for action in found)
+        for action in found:
+            self._sort_in(action, counts[action.slots])
 
     def actions_for(self, tenant: str, source_object: str) -> tuple[ActiveAction, ...]:
-        """The actions of a source object in the order of their packs, unusable ones too."""
-        return self._actions.get((tenant, source_object), ())
+        """The usable actions of a source object, in the order of their packs."""
+        return tuple(self._usable.get((tenant, source_object), ()))
+
+    def problems_for(self, tenant: str, source_object: str) -> tuple[Problem, ...]:
+        """One problem for each action of an object that is not usable; one as well when it has no action at all."""
+        key = (tenant, source_object)
+        if key in self._problems or key in self._usable:
+            return tuple(self._problems.get(key, ()))
+        return tuple(self._unreadable.get(tenant, ())) or (self._without_action(tenant, source_object),)
 
     def find(self, slots: Slots) -> ActiveAction | None:
-        """The one action with exactly these slots; `None` when there is none, or more than one."""
+        """The one action that these slots resolve to, with an inactive profile too; `None` when they do not resolve."""
         return self._by_slots.get(slots)
 
     def has_owner(self, tenant: str, connector_owner_key: str) -> bool:
@@ -93,96 +105,82 @@ class ActiveCatalog:
         return self._registered.get((tenant, SlotName((kind, slot_id))))
 
     def all_actions(self) -> tuple[ActiveAction, ...]:
-        """Every action of every tenant."""
-        return tuple(action for actions in self._actions.values() for action in actions)
-
-    def problems_for(self, tenant: str, source_object: str) -> tuple[Problem, ...]:
-        """Why the records of an object cannot be pushed: what its actions have, or that it has none (GT-01, GT-04)."""
-        actions = self.actions_for(tenant, source_object)
-        if actions:
-            return tuple(problem for action in actions for problem in action.problems)
-        if unreadable := self._unreadable.get(tenant):
-            return tuple(unreadable)
-        former = sorted(
-            (
-                slot
-                for (of, _), slot in self._registered.items()
-                if of == tenant and slot.source_object == source_object
-            ),
-            key=lambda slot: slot.slot_id,
-        )
-        evidence: dict[str, object] = {"tenant": tenant, "source_object": source_object}
-        evidence["former_slots"] = {slot.slot_id: slot.status.value for slot in former}
-        if former and not any(self.has_owner(tenant, slot.connector_owner_key) for slot in former):
-            return (_problem("GT-04", "The pack that pushed this object is not installed any more.", evidence),)
-        return (_problem("GT-01", "No installed pack has an action for this object.", evidence),)
+        """Every usable action of every tenant."""
+        return tuple(action for actions in self._usable.values() for action in actions)
 
     # -------------------------------------------------------------------------------------------- building
-
-    def _index(self, installs: Sequence[InstallRow]) -> None:
-        found = [action for install in installs for action in self._read(install)]
-        seen: dict[Slots, list[InstallId]] = {}
-        for action in found:
-            seen.setdefault(action.slots, []).append(action.install_id)
-        grouped: dict[_Key, list[ActiveAction]] = {}
-        for action in found:
-            twice = seen[action.slots]
-            checked = action if len(twice) == 1 else _with(action, _two_installs(twice))
-            grouped.setdefault((action.slots.tenant, action.slots.source_object), []).append(checked)
-            if len(twice) == 1:
-                self._by_slots[action.slots] = checked
-        self._actions = {key: tuple(actions) for key, actions in grouped.items()}
 
     def _read(self, install: InstallRow) -> list[ActiveAction]:
         try:
             actions = Pack.read(install.document).actions()
         except (PushlinkError, ValueError, KeyError) as error:
             reason = error.message if isinstance(error, PushlinkError) else type(error).__name__
-            evidence = {"install_id": install.id, "pack": install.pack, "reason": reason}
-            message = f"This release cannot read the installed pack {install.pack!r}."
-            self._unreadable.setdefault(install.tenant, []).append(_problem("GT-04", message, evidence))
-            return []
-        return [self._active(install, action) for action in actions]
-
-    def _active(self, install: InstallRow, action: PackAction) -> ActiveAction:
-        slots = action.slots.in_tenant(install.tenant)
-        problems = [
-            problem
-            for kind, slot_id in (
-                (SlotKind.ACTION, slots.action_slot_id),
-                (SlotKind.DESTINATION, slots.destination_slot_id),
+            problem = Problem(
+                action="",
+                message=f"This release cannot read the installed pack {install.pack!r}.",
+                evidence={"install_id": install.id, "pack": install.pack, "reason": reason},
+                usable_installs=0,
             )
-            if (problem := self._slot_problem(install, kind, slot_id)) is not None
-        ]
-        if not action.profile.active:
-            evidence = {"install_id": install.id, "profile": action.names.profile}
-            problems.append(_problem("GT-04", f"The profile {action.names.profile!r} is not active.", evidence))
-        return ActiveAction(
-            install_id=install.id,
-            slots=slots,
-            names=action.names,
-            contract=action.contract,
-            profile=action.profile,
-            profile_digest=digest(action.profile.model_dump(mode="json", by_alias=True)),
-            conditions=action.when,
-            document=ActionSnapshot(contract=action.contract).document(),
-            mapping_fingerprint=mapping_fingerprint(action.contract),
-            body_fingerprint=body_fingerprint(action.contract, action.profile),
-            problems=tuple(problems),
-        )
+            self._unreadable.setdefault(install.tenant, []).append(problem)
+            return []
+        return [_active(install, action) for action in actions]
 
-    def _slot_problem(self, install: InstallRow, kind: SlotKind, slot_id: str) -> Problem | None:
-        slot = self.registered(install.tenant, kind, slot_id)
-        evidence: dict[str, object] = {"install_id": install.id, "kind": kind.value, "slot_id": slot_id}
-        if slot is None:
-            return _problem("GT-02", f"The {kind.value} slot {slot_id!r} is not in the registry.", evidence)
-        if slot.connector_owner_key != install.connector_owner_key:
-            evidence["owner"] = slot.connector_owner_key
-            return _problem("GT-02", f"The {kind.value} slot {slot_id!r} belongs to another owner.", evidence)
-        if slot.status not in IN_USE:
-            evidence |= {"status": slot.status.value, "successor": slot.successor_slot_id}
-            return _problem("GT-02", f"The {kind.value} slot {slot_id!r} is {slot.status.value}.", evidence)
+    def _sort_in(self, action: ActiveAction, count: int) -> None:
+        """Where an action belongs: usable, found by its slots alone, or neither; `count` installs have it."""
+        key = (action.slots.tenant, action.slots.source_object)
+        problem = self._slot_problem(action) or _install_problem(action, count)
+        if problem is None:
+            self._usable.setdefault(key, []).append(action)
+        else:
+            self._problems.setdefault(key, []).append(problem)
+        if problem is None or (problem.usable_installs == 0 and count == 1):
+            self._by_slots[action.slots] = action
+
+    def _slot_problem(self, action: ActiveAction) -> Problem | None:
+        slots = action.slots
+        for kind, slot_id in (
+            (SlotKind.ACTION, slots.action_slot_id),
+            (SlotKind.DESTINATION, slots.destination_slot_id),
+        ):
+            slot = self.registered(slots.tenant, kind, slot_id)
+            is_mine = slot is None or slot.connector_owner_key == slots.connector_owner_key
+            is_resolved = slot is not None and is_mine and slot.status in IN_USE
+            if is_resolved:
+                continue
+            return Problem(
+                action=action.names.action,
+                message=f"The {kind.value} slot {slot_id!r} {_said(slot, is_mine=is_mine)}.",
+                evidence={
+                    "install_id": action.install_id,
+                    "kind": kind.value,
+                    "slot_id": slot_id,
+                    "status": slot.status.value if slot else None,
+                    "successor": slot.successor_slot_id if slot else None,
+                },
+                slot_resolved=kind is not SlotKind.ACTION or not is_mine,
+                owner_resolved=is_mine,
+                destination_resolved=kind is not SlotKind.DESTINATION,
+            )
         return None
+
+    def _without_action(self, tenant: str, source_object: str) -> Problem:
+        former = {
+            slot.slot_id: slot
+            for (of, _), slot in sorted(self._registered.items())
+            if of == tenant and slot.source_object == source_object
+        }
+        is_uninstalled = bool(former) and not any(
+            self.has_owner(tenant, slot.connector_owner_key) for slot in former.values()
+        )
+        return Problem(
+            action="",
+            message="The pack that pushed this object is not installed any more."
+            if is_uninstalled
+            else "No installed pack has an action for this object.",
+            evidence={"former_slots": {slot_id: slot.status.value for slot_id, slot in former.items()}},
+            slot_resolved=is_uninstalled,
+            usable_installs=0,
+        )
 
 
 class CatalogReader:
@@ -217,17 +215,34 @@ def _version(conn: sa.Connection) -> tuple[str, int, dt.datetime]:
     return row.deployment_id, row.catalog_revision, row.updated_at
 
 
-_CODES = {"GT-01": Code.SLOT_UNRESOLVED, "GT-02": Code.OWNER_UNRESOLVED, "GT-04": Code.INSTALL_UNUSABLE}
+def _active(install: InstallRow, action: PackAction) -> ActiveAction:
+    return ActiveAction(
+        install_id=install.id,
+        slots=action.slots.in_tenant(install.tenant),
+        names=action.names,
+        contract=action.contract,
+        profile=action.profile,
+        profile_digest=digest(action.profile.model_dump(mode="json", by_alias=True)),
+        conditions=action.when,
+        document=ActionSnapshot(contract=action.contract).document(),
+        mapping_fingerprint=mapping_fingerprint(action.contract),
+        body_fingerprint=body_fingerprint(action.contract, action.profile),
+    )
 
 
-def _problem(rule: str, message: str, evidence: Mapping[str, object]) -> Problem:
-    return Problem(rule=rule, code=_CODES[rule], message=message, evidence=evidence)
+def _install_problem(action: ActiveAction, count: int) -> Problem | None:
+    if count == 1 and action.profile.active:
+        return None
+    name = action.names.profile
+    return Problem(
+        action=action.names.action,
+        message=f"{count} active installs have this action." if count > 1 else f"The profile {name!r} is not active.",
+        evidence={"install_id": action.install_id, "installs": count, "profile": name},
+        usable_installs=count if count > 1 else 0,
+    )
 
 
-def _two_installs(installs: list[InstallId]) -> Problem:
-    message = "More than one active install has this action."
-    return _problem("GT-04", message, {"install_ids": sorted(installs)})
-
-
-def _with(action: ActiveAction, problem: Problem) -> ActiveAction:
-    return replace(action, problems=(*action.problems, problem))
+def _said(slot: RegisteredSlot | None, *, is_mine: bool) -> str:
+    if slot is None:
+        return "is not in the registry"
+    return f"is {slot.status.value}" if is_mine else "belongs to another owner"
