@@ -27,7 +27,7 @@ from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.ports import Transport
 from pushlink.store.claims import Turn
-from pushlink.store.dialect import Listener, listen
+from pushlink.store.dialect import Listener, listen, writers_at_once
 
 log = logging.getLogger("pushlink.worker")
 
@@ -91,7 +91,7 @@ class Worker:
             Database(engine=self._engine, clock=self._world.clock),
             self._transport,
             gate=self._steps.checkpoint,
-            threads=self._options.threads,
+            threads=writers_at_once(self._engine, self._options.threads),
             sends_max=self._options.sends_max,
         )
         listener = listen(self._engine, WAKE_CHANNEL)

@@ -19,7 +19,14 @@ from pushlink.store.dialect.ddl import (
     partial_index,
     serial_column,
 )
-from pushlink.store.dialect.engines import check_durability, create_engine, current_time, read_only, timeline
+from pushlink.store.dialect.engines import (
+    check_durability,
+    create_engine,
+    current_time,
+    read_only,
+    timeline,
+    writers_at_once,
+)
 from pushlink.store.dialect.faults import (
     is_busy,
     is_connection_lost,
@@ -56,4 +63,5 @@ __all__ = [
     "take_lock",
     "timeline",
     "warn_host_transaction",
+    "writers_at_once",
 ]

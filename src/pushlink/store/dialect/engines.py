@@ -189,3 +189,8 @@ def _refuse(setting: str, value: str, wanted: str, next_step: str) -> NoReturn:
         evidence={"setting": setting, "value": value, "wanted": wanted},
         next_step=next_step,
     )
+
+
+def writers_at_once(engine: sa.Engine, wanted: int) -> int:
+    """How many threads may write at the same time: one where the engine has a single writer anyway."""
+    return 1 if engine.dialect.name == "sqlite" else wanted
