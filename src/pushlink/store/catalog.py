@@ -278,9 +278,7 @@ def read_unresolved_slots(conn: sa.Connection, items: Sequence[Slots]) -> list[t
     lineage is clear: nothing was replaced, or all of it was rebound, retired or superseded.
     """
     actions = dict.fromkeys(items)
-    slots = [
-        slot for tenant in sorted({a.tenant for a in actions}) for slot in registry.read_registry(conn, tenant=tenant)
-    ]
+    slots = registry.read_action_slots(conn, {(a.tenant, a.source_object) for a in actions})
     replaced = {action: registry.replaced_by(action, slots) for action in actions}
     probes = {
         (a.tenant, a.connector_owner_key, a.source_object, *pair): None

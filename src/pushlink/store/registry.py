@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NewType
@@ -91,6 +91,17 @@ def read_registry(conn: sa.Connection, *, tenant: str | None = None) -> list[Reg
     if tenant is not None:
         statement = statement.where(connector_slot.c.tenant == tenant)
     return [_read(row) for row in conn.execute(statement).mappings()]
+
+
+def read_action_slots(conn: sa.Connection, objects: Collection[tuple[str, str]]) -> list[RegisteredSlot]:
+    """The registered action slots of some (tenant, source object)."""
+    statement = sa.select(connector_slot).where(
+        connector_slot.c.kind == SlotKind.ACTION.value,
+        connector_slot.c.tenant.in_(sorted({tenant for tenant, _ in objects})),
+        connector_slot.c.source_object.in_(sorted({source_object for _, source_object in objects})),
+    )
+    ordered = statement.order_by(*connector_slot.primary_key)
+    return [_read(row) for row in conn.execute(ordered).mappings()]
 
 
 def write_slots(conn: sa.Connection, known: Iterable[SlotName], slots: Sequence[RegisteredSlot]) -> None:
@@ -205,9 +216,10 @@ def _time_of(slot: RegisteredSlot | None, now: dt.datetime) -> dt.datetime:
 
 
 def replaced_by(slots: Slots, registry: Iterable[RegisteredSlot]) -> list[tuple[str, str]]:
-    """The (action, destination) slots that `slots` may have replaced: of the same owner, tenant and source object, and
-    not in use any more since `slots` came into use. What stood beside it for a time is another action, not a
-    predecessor; a slot that is declared independent has none.
+    """The (action, destination) slots that `slots` may have replaced.
+
+    They are of the same owner, tenant and source object, and were not in use any more when `slots` came into use. What
+    stood beside it for a time is another action, not a predecessor; a slot that is declared independent has none.
     """
     related = [
         slot
@@ -216,16 +228,10 @@ def replaced_by(slots: Slots, registry: Iterable[RegisteredSlot]) -> list[tuple[
         and slot.source_object == slots.source_object
         and slot.kind is SlotKind.ACTION
     ]
-    own = next((slot for slot in related if slot.slot_id == slots.action_slot_id), None)
-    if own is not None and own.status is SlotStatus.INDEPENDENT:
+    own = [slot for slot in related if slot.slot_id == slots.action_slot_id]
+    if any(slot.status is SlotStatus.INDEPENDENT for slot in own):
         return []
-    since = (
-        next(
-            (s.since for s in own.stays if s.until is None and s.destination_slot_id == slots.destination_slot_id), None
-        )
-        if own
-        else None
-    )
+    since = next((slot.stays[-1].since for slot in own if slot.destination_slot_id == slots.destination_slot_id), None)
     found: dict[tuple[str, str], None] = {}
     for slot in related:
         if slot.status in RESOLVED:
@@ -235,7 +241,7 @@ def replaced_by(slots: Slots, registry: Iterable[RegisteredSlot]) -> list[tuple[
             is_own = pair == (slots.action_slot_id, slots.destination_slot_id)
             if stay.until is None or is_own or slot.destination_slot_id == stay.destination_slot_id:
                 continue
-            if since is None or stay.until >= since:
+            if since is None or stay.until <= since:
                 found[pair] = None
     return list(found)
 
