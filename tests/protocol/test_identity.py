@@ -68,7 +68,7 @@ def test_an_idempotency_key_is_derived_and_the_same_again_after_a_restore(vector
     assert uuid.UUID(str(vector["key"])).version == 8
 
 
-@pytest.mark.rule("D-37", "AT-06")
+@pytest.mark.rule("D-37")
 def test_an_idempotency_key_differs_by_operation_ordinal_version_body_and_secret() -> None:
     """No two requests that may differ share a key."""
     key, body = link_key(SLOTS, "1"), digest_bytes(b"{}")
@@ -128,7 +128,6 @@ def test_every_slot_and_the_record_id_decide_the_key(part: str) -> None:
     assert ACTION_TYPE == "PushToConnector"
 
 
-@pytest.mark.rule("D-40")
 def test_tenants_never_share_an_owner_key_or_a_locator() -> None:
     """The owner key is the pack's key together with the tenant, wherever the border between the two lies."""
     assert owner_key("a", "b") != owner_key("ab", "") != owner_key("", "ab")

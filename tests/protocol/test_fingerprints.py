@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from protocol.examples import action, profile
+
+from pushlink.protocol.contracts import Contract
+from pushlink.protocol.fingerprints import (
+    FINGERPRINTED,
+    body_fingerprint,
+    fingerprint,
+    fingerprints,
+    is_same,
+    mapping_fingerprint,
+    profile_hash,
+)
+from pushlink.protocol.snapshots import Digest
+from pushlink.protocol.surfaces import FIELD_ROWS, ROOTS, Surface, field_paths, surface_of, written_fields
+
+#: Another value than the default for each field, by its path; only paths below `action` and `profile` have digests.
+CHANGED: dict[str, Any] = {
+    "profile.base_url": "https://other.example.com",
+    "profile.endpoint_class": "eu",
+    "profile.destination_scope": "tenant-43",
+    "profile.credential_ref": "env:OTHER",
+    "profile.auth.kind": "none",
+    "profile.headers": {"X-A": "1"},
+    "profile.active": False,
+    "profile.path_characters": "/",
+    "profile.timeouts.connect": "6s",
+    "profile.timeouts.total": "31s",
+    "profile.retry.attempts": 9,
+    "profile.retry.backoff.base": "3s",
+    "profile.retry.backoff.cap": "11m",
+    "profile.body_bytes_max": 5,
+    "profile.reply_bytes_max": 5,
+    "profile.remote_processing": "1m",
+    "profile.expires_after": "1d",
+    "profile.waives.credential_ref": True,
+    "profile.waives.credential_generation": True,
+    "profile.waives.endpoint": True,
+    "profile.waives.update_path_same_route": True,
+    "action.create.method": "PUT",
+    "action.create.path": "/others",
+    "action.create.headers": {"X-A": "1"},
+    "action.create.body.media_type": "application/vnd.api+json",
+    "action.create.body.envelope": {"data": None},
+    "action.create.body.insert_at": "/data",
+    "action.create.success.status": [201],
+    "action.create.response.id[].from": "$response.body#/other",
+    "action.create.response.id[].regex": "(.*)",
+    "action.create.response.id[].decode": "percent",
+    "action.create.response.id_rule.canonical": "integer_v1",
+    "action.create.response.id_rule.pattern": "[0-9]+",
+    "action.create.response.id_rule.length_max": 9,
+    "action.create.response.candidates[].from": "$response.body#/x",
+    "action.create.response.candidates[].regex": "(.*)",
+    "action.create.response.candidates[].decode": "percent",
+    "action.update.method": "PUT",
+    "action.update.path": "/others/{remote_id}",
+    "action.update.headers": {"X-A": "1"},
+    "action.update.body.media_type": "application/vnd.api+json",
+    "action.update.body.envelope": {"data": None},
+    "action.update.body.insert_at": "/data",
+    "action.update.semantics": "replace",
+    "action.update.idempotent": True,
+    "action.update.creates_if_missing": True,
+    "action.update.success.status": [200],
+    "action.mappings[].source": "other",
+    "action.mappings[].constant": "x",
+    "action.mappings[].target": "/other",
+    "action.mappings[].encode.string": True,
+    "action.mappings[].encode.decimal_string": 2,
+    "action.mappings[].encode.minor_units": 2,
+    "action.mappings[].encode.date": "%Y",
+    "action.mappings[].encode.datetime": "rfc3339",
+    "action.mappings[].encode.zone": "UTC",
+    "action.mappings[].encode.epoch": "s",
+    "action.mappings[].encode.enum_map": {"a": "b"},
+    "action.mappings[].encode.bool_map": {"true": "b"},
+    "action.mappings[].encode.join": ",",
+    "action.mappings[].encode.json_string": True,
+    "action.mappings[].encode.wrap": "v",
+    "action.mappings[].encode.lower_trim": True,
+    "action.mappings[].encode.truncate": 3,
+    "action.mappings[].clear": "omit",
+    "action.mappings[].operations": ["create"],
+    "action.mirror.remote_id_field": "other_id",
+    "action.mirror.provenance_field": "other",
+    "action.mirror.provenance_value": "other",
+}
+
+#: Fields with one possible value in this release; a second value will need a row above.
+SINGLE_VALUED = {"action.create.body.encoding", "action.update.body.encoding"}
+
+BASE: dict[str, Any] = {
+    "profile": {"base_url": "https://api.example.com"},
+    "action": {
+        "create": {"path": "/things", "response": {"id": [{"from": "$response.body#/id"}], "candidates": [{"from": "$statusCode"}]}},
+        "update": {"path": "/things/{remote_id}"},
+        "mappings": [{"source": "name", "target": "/name"}],
+        "mirror": {"remote_id_field": "acme_id"},
+    },
+}
+
+
+def contracts(document: dict[str, Any]) -> tuple[Any, Any]:
+    return (
+        ROOTS["action"].model_validate_json(json.dumps(document["action"])),
+        ROOTS["profile"].model_validate_json(json.dumps(document["profile"])),
+    )
+
+
+def with_change(path: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(json.dumps(BASE))
+    node: Any = document
+    *parents, last = path.replace("[]", ".0").split(".")
+    for part in parents:
+        node = node[int(part)] if part == "0" else node.setdefault(part, {})
+    node[last] = CHANGED[path]
+    return document
+
+
+@pytest.mark.rule("DR-28")
+def test_every_field_of_a_pack_has_a_row_and_every_row_a_field() -> None:
+    """A new field without a row fails here; a row of a field that went is noticed as well."""
+    paths = {path for root, model in ROOTS.items() for path in field_paths(root, model)}
+    assert paths == FIELD_ROWS.keys()
+
+
+def test_every_contract_is_reached_from_a_root() -> None:
+    """No declared value hides from the walk."""
+
+    def subclasses(model: type[Contract]) -> set[type[Contract]]:
+        return {each for child in model.__subclasses__() if child.__module__ == Contract.__module__ for each in (child, *subclasses(child))}
+
+    def reached(model: type[Any]) -> set[type[Any]]:
+        from pushlink.protocol.surfaces import _models
+
+        inner = {part for field in model.model_fields.values() for part in _models(field.annotation)}
+        return {model}.union(*(reached(part) for part in inner))
+
+    assert set().union(*(reached(root) for root in ROOTS.values())) == subclasses(Contract)
+
+
+@pytest.mark.rule("DR-28")
+def test_a_field_without_a_row_fails_closed() -> None:
+    """At run time an unknown field is the surface that refuses."""
+    assert surface_of("profile.field_of_tomorrow") is Surface.UNMAPPED
+
+
+@pytest.mark.parametrize("path", sorted(FIELD_ROWS.keys() - SINGLE_VALUED - {p for p in FIELD_ROWS if p.startswith(("when.", "criterion."))}))
+def test_a_changed_field_changes_the_fingerprint_of_its_surface_and_no_other(path: str) -> None:
+    """The map says which row a field is; its fingerprint moves, all others stay."""
+    before, after = fingerprints(*contracts(BASE)), fingerprints(*contracts(with_change(path)))
+    assert {surface for surface in before if before[surface] != after[surface]} == {FIELD_ROWS[path]}
+
+
+@pytest.mark.rule("D-43")
+def test_a_default_that_is_written_out_is_the_same_fingerprint() -> None:
+    """A default means "as if it were not written", so a field that a later release adds refuses no existing link."""
+    made, remote = contracts(BASE)
+    spelled = json.loads(json.dumps(BASE))
+    spelled["profile"]["retry"] = {"attempts": 8}
+    spelled["action"]["create"]["method"] = "POST"
+    spelled["action"]["mappings"][0]["encode"] = {}
+    assert fingerprints(*contracts(spelled)) == fingerprints(made, remote)
+
+
+@pytest.mark.rule("D-43")
+def test_an_older_fingerprint_is_compared_by_the_rule_of_its_own_version() -> None:
+    """Version 1 holds for ever; a version that this release does not know never holds."""
+    made, remote = contracts(BASE)
+    frozen = fingerprint(Surface.MAPPING, made, remote)
+    assert frozen.startswith("mapping1:")
+    assert is_same(frozen, Surface.MAPPING, made, remote)
+    assert not is_same(Digest(frozen.replace("mapping1", "mapping2")), Surface.MAPPING, made, remote)
+    assert not is_same(Digest(frozen.replace("mapping1", "body1")), Surface.MAPPING, made, remote)
+    assert not is_same(frozen, Surface.MAPPING, *contracts(with_change("action.mappings[].clear")))
+    assert fingerprints(made, remote, like={Surface.MAPPING: frozen})[Surface.MAPPING] == frozen
+
+
+def test_the_order_of_keys_and_the_spelling_of_a_duration_change_nothing() -> None:
+    """Fingerprints are over canonical documents; the order of mappings is theirs and counts."""
+    two = [{"source": "a", "target": "/a"}, {"source": "b", "target": "/b"}]
+    assert fingerprints(action(), profile(retry={"backoff": {"base": "2s"}})) == fingerprints(
+        action(), profile(retry={"backoff": {"base": "2000ms"}})
+    )
+    assert body_fingerprint(action(create={"headers": {"A": "1", "B": "2"}}), profile()) == body_fingerprint(
+        action(create={"headers": {"B": "2", "A": "1"}}), profile()
+    )
+    assert mapping_fingerprint(action(mappings=two)) != mapping_fingerprint(action(mappings=two[::-1]))
+
+
+def test_the_named_fingerprints_are_those_of_their_surfaces() -> None:
+    """One way to compute each."""
+    made, remote = contracts(BASE)
+    both = fingerprints(made, remote)
+    assert mapping_fingerprint(made) == both[Surface.MAPPING]
+    assert body_fingerprint(made, remote) == both[Surface.BODY]
+    assert tuple(both) == FINGERPRINTED
+    assert profile_hash(remote) != profile_hash(contracts(with_change("profile.expires_after"))[1])
+
+
+def test_a_contract_says_only_what_is_not_default() -> None:
+    """The walk gives field path, place and JSON value of what is written."""
+    made, _ = contracts(BASE)
+    assert ("action.mappings[].source", "/mappings/0/source", "name") in set(written_fields("action", made))
+    assert not [path for path, _, _ in written_fields("action", made) if path.endswith(".encode.string")]
