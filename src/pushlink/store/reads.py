@@ -1,0 +1,459 @@
+"""What people read: pages of links and attempts, one record's rows and timeline, and counts.
+
+Nothing here takes a lock or decides about a push, and nothing returns a frozen body, a header or a stored reply's body.
+Every function but the counts of a whole deployment is scoped by tenant. Pages are cut by key, newest first (a timeline
+oldest first), never by offset, and have `PAGE_MAX` rows at most.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import sqlalchemy as sa
+
+from pushlink.errors import CallerError
+from pushlink.protocol.snapshots import AttemptId, LinkKey, Names, read_time, write_time
+from pushlink.protocol.states import LEASED, AttemptStatus, Hold, LinkStatus, Operation
+from pushlink.store.catalog import InstallRow
+from pushlink.store.dialect import array_rows
+from pushlink.store.rows import AttemptRow, LinkRow, SlotRow, columns_of, read_names, read_row
+from pushlink.store.tables import (
+    UtcTime,
+    attempt_event,
+    operator_action,
+    pack_install,
+    push_attempt,
+    push_request,
+    push_response,
+    push_slot,
+    remote_link,
+)
+
+#: Rows of one page at most.
+PAGE_MAX: Final = 200
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """Some rows, and where the next page begins; `None` when there is none."""
+
+    rows: tuple[T, ...]
+    next_page: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedAttempt:
+    """An attempt, and the record that it is about."""
+
+    attempt: AttemptRow
+    source_object: str
+    source_record_id: str
+    action_slot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyRow:
+    """What is kept of one reply, without its headers and its body."""
+
+    id: int
+    attempt_id: AttemptId
+    send_ordinal: int
+    received_at: dt.datetime
+    status: int | None
+    body_size: int
+    body_complete: bool
+    error: str | None
+    verdict: Mapping[str, object]
+    candidate_id: str | None
+    late: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One entry of a record's timeline: a transition, a reply, or something that a person did."""
+
+    at: dt.datetime
+    kind: str  # event, reply or action
+    id: int
+    link_key: LinkKey
+    attempt_id: str | None
+    subject: str
+    event: str
+    from_status: str | None
+    to_status: str | None
+    actor: str | None
+    reason: str | None
+    evidence: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountRow:
+    """How many attempts stand in one place."""
+
+    tenant: str
+    operation: str
+    lane: str
+    status: str
+    hold: str | None
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverdueRow:
+    """Rows in work whose lease is over, and that nobody has recovered yet (D-39)."""
+
+    lane: str
+    status: str
+    rows: int
+    oldest_lease_until: dt.datetime
+
+
+# ------------------------------------------------------------------------------------------------ pages
+
+
+def read_link_page(
+    conn: sa.Connection,
+    *,
+    tenant: str,
+    source_object: str | None = None,
+    record_id: str | None = None,
+    statuses: Collection[LinkStatus] = (),
+    page: str | None = None,
+    limit: int = PAGE_MAX,
+) -> Page[LinkRow]:
+    """Links of a tenant, newest first."""
+    t = remote_link
+    statement = sa.select(*columns_of(LinkRow, t)).where(t.c.tenant == tenant)
+    if source_object is not None:
+        statement = statement.where(t.c.source_object == source_object)
+    if record_id is not None:
+        statement = statement.where(t.c.source_record_id == record_id)
+    if statuses:
+        statement = statement.where(t.c.status.in_(sorted(status.value for status in statuses)))
+    if page is not None:
+        statement = statement.where(t.c.id < page)
+    found = conn.execute(statement.order_by(t.c.id.desc()).limit(_limit(limit) + 1)).all()
+    return _page([read_row(LinkRow, row) for row in found], limit, lambda link: link.id)
+
+
+def read_attempt_page(
+    conn: sa.Connection,
+    *,
+    tenant: str,
+    source_object: str | None = None,
+    record_id: str | None = None,
+    operation: Operation | None = None,
+    statuses: Collection[AttemptStatus] = (),
+    hold: Hold | None = None,
+    page: str | None = None,
+    limit: int = PAGE_MAX,
+) -> Page[ListedAttempt]:
+    """Attempts of a tenant, newest first."""
+    t, s = push_attempt, push_slot
+    about = [s.c.source_object, s.c.source_record_id, s.c.action_slot_id]
+    statement = sa.select(*columns_of(AttemptRow, t), *about).join_from(t, s, s.c.link_key == t.c.link_key)
+    statement = statement.where(t.c.tenant == tenant)
+    if source_object is not None:
+        statement = statement.where(s.c.tenant == tenant, s.c.source_object == source_object)
+    if record_id is not None:
+        statement = statement.where(s.c.source_record_id == record_id)
+    if operation is not None:
+        statement = statement.where(t.c.operation == operation.value)
+    if statuses:
+        statement = statement.where(t.c.status.in_(sorted(status.value for status in statuses)))
+    if hold is not None:
+        statement = statement.where(t.c.hold_code == hold.value)
+    if page is not None:
+        statement = statement.where(t.c.id < page)
+    found = conn.execute(statement.order_by(t.c.id.desc()).limit(_limit(limit) + 1)).all()
+    listed = [
+        ListedAttempt(
+            attempt=read_row(AttemptRow, row),
+            source_object=row.source_object,
+            source_record_id=row.source_record_id,
+            action_slot_id=row.action_slot_id,
+        )
+        for row in found
+    ]
+    return _page(listed, limit, lambda item: item.attempt.id)
+
+
+def read_install_list(conn: sa.Connection, *, tenant: str) -> list[InstallRow]:
+    """Every install of a tenant, ended ones too, by owner and time."""
+    t = pack_install
+    columns = [t.c[name] for name in InstallRow.__slots__]
+    statement = sa.select(*columns).where(t.c.tenant == tenant).order_by(t.c.connector_owner_key, t.c.installed_at)
+    return [InstallRow(**row) for row in conn.execute(statement).mappings()]
+
+
+# ------------------------------------------------------------------------------------------------ one record
+
+
+def read_record_slots(conn: sa.Connection, *, tenant: str, source_object: str, record_id: str) -> list[SlotRow]:
+    """The slots of a record: one for each action that it was ever saved for."""
+    t = push_slot
+    statement = sa.select(*columns_of(SlotRow, t)).where(
+        t.c.tenant == tenant, t.c.source_object == source_object, t.c.source_record_id == record_id
+    )
+    return [read_row(SlotRow, row) for row in conn.execute(statement.order_by(t.c.created_at, t.c.link_key))]
+
+
+def read_newest_attempt(conn: sa.Connection, key: LinkKey, operation: Operation) -> AttemptRow | None:
+    """The newest attempt of a key, whatever became of it."""
+    t = push_attempt
+    statement = sa.select(*columns_of(AttemptRow, t)).where(t.c.link_key == key, t.c.operation == operation.value)
+    row = conn.execute(statement.order_by(t.c.id.desc()).limit(1)).first()
+    return None if row is None else read_row(AttemptRow, row)
+
+
+def read_newest_link(conn: sa.Connection, key: LinkKey) -> LinkRow | None:
+    """The newest link of a key, retired ones whose slot was released too."""
+    t = remote_link
+    statement = sa.select(*columns_of(LinkRow, t)).where(t.c.link_key == key).order_by(t.c.id.desc()).limit(1)
+    row = conn.execute(statement).first()
+    return None if row is None else read_row(LinkRow, row)
+
+
+def read_frozen_names(conn: sa.Connection, ids: Sequence[AttemptId]) -> dict[AttemptId, Names]:
+    """The display names that each attempt froze; an update that was never claimed has none yet."""
+    if not ids:
+        return {}
+    t = push_request
+    statement = sa.select(t.c.attempt_id, t.c.names).where(t.c.attempt_id.in_(ids)).order_by(t.c.freeze)
+    return {row.attempt_id: read_names(row.names) for row in conn.execute(statement)}
+
+
+def read_replies(conn: sa.Connection, ids: Sequence[AttemptId], *, limit: int = PAGE_MAX) -> list[ReplyRow]:
+    """The newest replies to these attempts, newest first."""
+    if not ids:
+        return []
+    t = push_response
+    statement = sa.select(*_REPLY).where(t.c.attempt_id.in_(ids)).order_by(t.c.id.desc()).limit(_limit(limit))
+    return [_reply(row) for row in conn.execute(statement).mappings()]
+
+
+def read_timeline(
+    conn: sa.Connection, keys: Sequence[LinkKey], *, page: str | None = None, limit: int = PAGE_MAX
+) -> Page[Moment]:
+    """What happened under these keys, oldest first: transitions, replies and what people did, in one line."""
+    if not keys:
+        return Page(rows=(), next_page=None)
+    wanted = sa.select(array_rows(conn, "keys", {"link_key": sa.Text()}, [(key,) for key in keys]).c.link_key)
+    attempts = sa.select(push_attempt.c.id).where(push_attempt.c.link_key.in_(wanted))
+    after = _read_position(page) if page is not None else None
+    parts = [
+        _places(0, attempt_event, attempt_event.c.at, attempt_event.c.link_key.in_(wanted), after),
+        _places(1, push_response, push_response.c.received_at, push_response.c.attempt_id.in_(attempts), after),
+        _places(2, operator_action, operator_action.c.at, operator_action.c.link_key.in_(wanted), after),
+    ]
+    places = sa.union_all(*parts).subquery("places")
+    ordered = sa.select(places).order_by(places.c.moment, places.c.source, places.c.place)
+    found = conn.execute(ordered.limit(_limit(limit) + 1)).all()
+    of = [[row.place for row in found if row.source == source] for source in range(3)]
+    moments: dict[tuple[int, int], Moment] = {}
+    for source, read in enumerate((_event_moments, _reply_moments, _action_moments)):
+        moments |= {(source, moment.id): moment for moment in read(conn, of[source])} if of[source] else {}
+    rows = [moments[row.source, row.place] for row in found]
+    return _page(rows, limit, _position)
+
+
+_KINDS: Final = ("event", "reply", "action")
+
+
+def _places(
+    source: int,
+    table: sa.Table,
+    moment: sa.Column[dt.datetime],
+    condition: sa.ColumnElement[bool],
+    after: tuple[dt.datetime, int, int] | None,
+) -> sa.Select[Any]:
+    rank = sa.literal(source, sa.Integer())
+    statement = sa.select(moment.label("moment"), rank.label("source"), table.c.id.label("place")).where(condition)
+    if after is not None:
+        here = sa.literal(after[0], UtcTime())
+        later = sa.or_(
+            moment > here,
+            sa.and_(moment == here, sa.or_(rank > after[1], sa.and_(rank == after[1], table.c.id > after[2]))),
+        )
+        statement = statement.where(later)
+    return statement
+
+
+def _event_moments(conn: sa.Connection, ids: Sequence[int]) -> Iterator[Moment]:
+    t = attempt_event
+    for row in conn.execute(sa.select(t).where(t.c.id.in_(ids))).mappings():
+        yield Moment(
+            at=row["at"],
+            kind=_KINDS[0],
+            id=row["id"],
+            link_key=row["link_key"],
+            attempt_id=row["attempt_id"],
+            subject=row["subject"],
+            event=row["event"],
+            from_status=row["from_status"],
+            to_status=row["to_status"],
+            actor=row["actor"],
+            reason=row["reason"],
+            evidence=read_object(row["evidence"]),
+        )
+
+
+def _reply_moments(conn: sa.Connection, ids: Sequence[int]) -> Iterator[Moment]:
+    t = push_response
+    for row in conn.execute(sa.select(*_REPLY, t.c.link_key).where(t.c.id.in_(ids))).mappings():
+        reply = _reply(row)
+        yield Moment(
+            at=reply.received_at,
+            kind=_KINDS[1],
+            id=reply.id,
+            link_key=row["link_key"],
+            attempt_id=reply.attempt_id,
+            subject=_KINDS[1],
+            event="late_reply" if reply.late else "reply" if reply.status is not None else "no_reply",
+            from_status=None,
+            to_status=None,
+            actor=None,
+            reason=None,
+            evidence={
+                "send_ordinal": reply.send_ordinal,
+                "status": reply.status,
+                "error": reply.error,
+                "body_size": reply.body_size,
+                "candidate_id": reply.candidate_id,
+                "verdict": reply.verdict,
+            },
+        )
+
+
+def _action_moments(conn: sa.Connection, ids: Sequence[int]) -> Iterator[Moment]:
+    t = operator_action
+    for row in conn.execute(sa.select(t).where(t.c.id.in_(ids))).mappings():
+        yield Moment(
+            at=row["at"],
+            kind=_KINDS[2],
+            id=row["id"],
+            link_key=row["link_key"],
+            attempt_id=None,
+            subject=row["target_kind"],
+            event=row["verb"],
+            from_status=None,
+            to_status=None,
+            actor=row["actor"],
+            reason=row["reason"],
+            evidence={"before": read_object(row["before"]), "after": read_object(row["after"])},
+        )
+
+
+# ------------------------------------------------------------------------------------------------ counts
+
+
+def read_counts(conn: sa.Connection, *, tenant: str | None = None) -> list[CountRow]:
+    """How many attempts stand where: of one tenant, or of the whole deployment."""
+    t = push_attempt
+    place = (t.c.tenant, t.c.operation, t.c.dispatch_lane, t.c.status, t.c.hold_code)
+    statement = sa.select(*place, sa.func.count().label("rows")).group_by(*place).order_by(*place)
+    if tenant is not None:
+        statement = statement.where(t.c.tenant == tenant)
+    return [
+        CountRow(tenant=tenant_, operation=operation, lane=lane, status=status, hold=hold, rows=rows)
+        for tenant_, operation, lane, status, hold, rows in conn.execute(statement)
+    ]
+
+
+def read_link_counts(conn: sa.Connection, *, tenant: str | None = None) -> dict[str, int]:
+    """How many links have which status."""
+    t = remote_link
+    statement = sa.select(t.c.status, sa.func.count()).group_by(t.c.status).order_by(t.c.status)
+    if tenant is not None:
+        statement = statement.where(t.c.tenant == tenant)
+    return {str(status): int(rows) for status, rows in conn.execute(statement)}
+
+
+def read_overdue(conn: sa.Connection, *, now: dt.datetime) -> list[OverdueRow]:
+    """Rows past their lease per lane and status, of every lane, known or not."""
+    t = push_attempt
+    statement = (
+        sa.select(t.c.dispatch_lane, t.c.status, sa.func.count(), sa.func.min(t.c.lease_until))
+        .where(t.c.status.in_(sorted(status.value for status in LEASED)), t.c.lease_until < now)
+        .group_by(t.c.dispatch_lane, t.c.status)
+        .order_by(t.c.dispatch_lane, t.c.status)
+    )
+    return [
+        OverdueRow(lane=lane, status=status, rows=rows, oldest_lease_until=oldest)
+        for lane, status, rows, oldest in conn.execute(statement)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ small things
+
+
+def read_object(text: str | None) -> dict[str, object]:
+    """A JSON object as rows keep it; empty when there is none."""
+    value = json.loads(text) if text else {}
+    return value if isinstance(value, dict) else {"value": value}
+
+
+_REPLY: Final = tuple(
+    push_response.c[name]
+    for name in (
+        "id",
+        "attempt_id",
+        "send_ordinal",
+        "received_at",
+        "status",
+        "body_size",
+        "body_complete",
+        "trace",
+        "verdict",
+        "candidate_id",
+        "late",
+    )
+)
+
+
+def _reply(row: Mapping[str, Any] | sa.RowMapping) -> ReplyRow:
+    error = read_object(row["trace"]).get("error")
+    return ReplyRow(
+        id=row["id"],
+        attempt_id=row["attempt_id"],
+        send_ordinal=row["send_ordinal"],
+        received_at=row["received_at"],
+        status=row["status"],
+        body_size=row["body_size"],
+        body_complete=row["body_complete"],
+        error=str(error) if error else None,
+        verdict=read_object(row["verdict"]),
+        candidate_id=row["candidate_id"],
+        late=row["late"],
+    )
+
+
+def _limit(limit: int) -> int:
+    if not 1 <= limit <= PAGE_MAX:
+        msg = f"A page has 1 to {PAGE_MAX} rows, not {limit}."
+        raise CallerError(msg, evidence={"limit": limit}, next_step="go on with the next page")
+    return limit
+
+
+def _page(rows: list[T], limit: int, key: Any) -> Page[T]:
+    shown = tuple(rows[:limit])
+    return Page(rows=shown, next_page=str(key(shown[-1])) if len(rows) > limit else None)
+
+
+def _position(moment: Moment) -> str:
+    return f"{write_time(moment.at)}~{_KINDS.index(moment.kind)}~{moment.id}"
+
+
+def _read_position(page: str) -> tuple[dt.datetime, int, int]:
+    try:
+        at, source, place = page.split("~")
+        return read_time(at), int(source), int(place)
+    except ValueError:
+        msg = "This is no page of a timeline."
+        raise CallerError(msg, evidence={"page": page}, next_step="give the page that the last answer named") from None
