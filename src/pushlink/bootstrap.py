@@ -24,13 +24,17 @@ from pushlink.adapters.policy import AllowAllAuthority, PolicyAuthority
 from pushlink.adapters.records import SqlRecordStore
 from pushlink.errors import CallerError, Code, Contended
 from pushlink.flows.candidates import SaveItem
+from pushlink.flows.drivers import Database
+from pushlink.flows.inline import Inline, dispatch_inline
 from pushlink.flows.outcomes import Outcome
 from pushlink.flows.reserve import Reservation
 from pushlink.flows.world import Terms, World
 from pushlink.ports import Authority, Clock, Credentials, Ids, RecordRef, Transport
 from pushlink.settings import Settings
+from pushlink.store.access import reading, translated
 from pushlink.store.active import CatalogReader
 from pushlink.store.dialect import create_engine, is_busy, is_serialization_failure, secure_host_transaction
+from pushlink.store.reads import read_record_slots
 from pushlink.worker import Tally, Worker, WorkerOptions
 
 if TYPE_CHECKING:
@@ -148,6 +152,21 @@ class Runtime:
     ) -> list[list[Outcome]]:
         """`save_many` for an `AsyncSession`, in its transaction."""
         return await session.run_sync(lambda sync: self.save_many(sync, records, user=user, tenant=tenant))
+
+    def push(self, record: object, record_id: object = None, *, tenant: str = "") -> list[Inline]:
+        """Dispatch what is due of one record now, on this thread: a row of a bound class, or (object name, id).
+
+        Call it with no transaction open. Answers with the record's attempts as they stand afterwards; none when nothing
+        was ever reserved. Raises `CallerError` on the thread of a running event loop.
+        """
+        ref = self._ref(record if record_id is None else (record, record_id))
+        with reading(self.engine) as conn:
+            found = read_record_slots(conn, tenant=tenant, source_object=ref.source_object, record_id=ref.record_id)
+        if not found:
+            return []
+        database = Database(engine=self.engine, clock=self.world.clock)
+        with translated():
+            return dispatch_inline(self.world, database, self.transport(), [slot.link_key for slot in found])
 
     def worker(
         self, *, options: WorkerOptions | None = None, on_progress: Callable[[Tally], None] | None = None
