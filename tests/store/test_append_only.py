@@ -57,7 +57,7 @@ def test_no_table_is_emptied(pg_url: str, open_engine: Any, table: sa.Table) -> 
     engine = open_engine(pg_url)
     insert(engine, table)
     with pytest.raises(sa.exc.IntegrityError, match="TRUNCATE is refused"), engine.begin() as conn:
-        conn.exec_driver_sql(f"TRUNCATE {table.name} CASCADE")
+        conn.execute(sa.DDL("TRUNCATE %(table)s CASCADE", context={"table": table.name}))
     assert len(rows(engine, table)) == 1
 
 

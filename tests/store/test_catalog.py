@@ -670,6 +670,6 @@ def forge(engine: sa.Engine, statement: str) -> None:
         if engine.dialect.name == "postgresql":
             conn.exec_driver_sql("ALTER TABLE pushlink_operator_action DISABLE TRIGGER ALL")
         else:
-            for kind in ("values", "rows"):
-                conn.exec_driver_sql(f"DROP TRIGGER IF EXISTS pushlink_operator_action_keeps_{kind}")
+            conn.exec_driver_sql("DROP TRIGGER IF EXISTS pushlink_operator_action_keeps_values")
+            conn.exec_driver_sql("DROP TRIGGER IF EXISTS pushlink_operator_action_keeps_rows")
         conn.exec_driver_sql(statement)

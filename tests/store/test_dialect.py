@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import queue
 import sqlite3
 import threading
 import time
@@ -357,20 +358,19 @@ def test_a_listener_whose_connection_was_cut_says_that_it_may_have_missed_someth
 def test_a_listener_is_woken_and_closed_from_another_thread(engine: sa.Engine) -> None:
     """On either engine `wake` ends a wait, `close` ends the last one, and a closed listener never waits again."""
     listener = dialect.listen(engine, "wake")
-    answers: list[bool] = []
+    answers: queue.Queue[bool] = queue.Queue()
 
     def wait_twice() -> None:
-        answers.append(listener.wait(60))
-        answers.append(listener.wait(60))
+        answers.put(listener.wait(60))
+        answers.put(listener.wait(60))
 
     thread = threading.Thread(target=wait_twice)
     thread.start()
     listener.wake()
-    while not answers:
-        time.sleep(0.001)
+    assert answers.get(timeout=10)
     listener.close()
+    assert not answers.get(timeout=10)
     thread.join(10)
-    assert answers == [True, False]
     assert not listener.wait(60)
     listener.wake()
     listener.close()

@@ -18,6 +18,7 @@ from pushlink.store.tables import METADATA, deployment, push_attempt, push_reque
 
 NOW = dt.datetime(2023, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
 OpenEngine: TypeAlias = Callable[[str], sa.Engine]
+VERSION = sa.table(schema.VERSION_TABLE, sa.column("version_num"))
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ def test_the_host_s_own_revisions_are_left_alone(empty: sa.Engine) -> None:
     assert schema.check(empty).is_current
     with empty.connect() as conn:
         assert conn.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all() == ["host"]
-        assert conn.exec_driver_sql(f"SELECT version_num FROM {schema.VERSION_TABLE}").scalars().all() == ["0002"]
+        assert conn.execute(sa.select(VERSION.c.version_num)).scalars().all() == ["0002"]
 
 
 # ------------------------------------------------------------------------------------------------ what the check says
@@ -299,13 +300,13 @@ def test_an_older_database_is_refused_with_the_command_to_run(empty: sa.Engine, 
 def test_a_database_of_the_next_release_is_accepted_and_of_a_later_one_refused(engine: sa.Engine) -> None:
     """During an upgrade neighbours run side by side; an upgrade by the older one leaves the database as it is."""
     with engine.begin() as conn:
-        conn.exec_driver_sql(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0003'")
+        conn.execute(VERSION.update().values(version_num="0003"))
         schema.require_current(conn)
     schema.upgrade(engine)
     state = schema.check(engine)
     assert (state.current, state.pending) == ("0003", ())
     with engine.begin() as conn:
-        conn.exec_driver_sql(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0004'")
+        conn.execute(VERSION.update().values(version_num="0004"))
         with pytest.raises(ConfigurationError, match="this release knows 0002") as caught:
             schema.require_current(conn)
     assert "the release of pushlink that" in str(caught.value.next_step)

@@ -144,7 +144,7 @@ def _json_items(dialect: sa.Dialect, kind: sa.types.TypeEngine[Any], items: list
 
 
 def _json_column(row: sa.ColumnElement[str], place: int, column: str, kind: sa.types.TypeEngine[Any]) -> sa.Label[Any]:
-    path = sa.literal_column(f"'$[{place}]'", sa.Text())
+    path = sa.literal(f"$[{place}]", sa.Text())
     if isinstance(kind, sa.LargeBinary):
         item: sa.ColumnElement[Any] = getattr(sa.func, _UNHEX)(sa.func.json_extract(row, path))
     else:

@@ -51,5 +51,5 @@ def upgrade() -> None:
     )
     op.add_column("pushlink_push_request", sa.Column("association_vector", sa.Text, nullable=True))
     for index in (_DUE, _LEASED):
-        op.drop_index(index.name, table_name=_attempt.name)
+        op.drop_index(str(index.name), table_name=_attempt.name)
         op.execute(sa.schema.CreateIndex(index))
