@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pushlink.protocol.contracts import ActionContract, Mapping as MappingContract, ProfileContract
+from pushlink.protocol.contracts import ActionContract, ProfileContract
+from pushlink.protocol.contracts import Mapping as MappingContract
 from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
 from pushlink.protocol.snapshots import Names, Slots, SourceValue, SourceValues, digest_bytes
 

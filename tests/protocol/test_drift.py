@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from protocol.examples import NAMES, action, profile
 
+from protocol.examples import NAMES, action, profile
 from pushlink.protocol.contracts import Waivers
 from pushlink.protocol.drift import (
     MATRIX,

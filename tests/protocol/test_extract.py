@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol.examples import SLOTS, action, answer
 
+from protocol.examples import SLOTS, action, answer
 from pushlink.protocol import jsontext
 from pushlink.protocol.contracts import ActionContract, Canonical, IdExtractor
 from pushlink.protocol.extract import extract_candidates, extract_id, extractor_problem, parse_place
@@ -112,7 +112,7 @@ def test_two_spellings_of_one_id_have_one_locator() -> None:
         (Canonical.INTEGER_V1, "-0", "0"),
         (Canonical.INTEGER_V1, "-12", "-12"),
         (Canonical.INTEGER_V1, "12a", None),
-        (Canonical.INTEGER_V1, "١", None),
+        (Canonical.INTEGER_V1, "\u0661", None),
         (Canonical.UUID_LOWER_V1, "{5F0C1B1E-0000-4000-8000-00000000000A}", "5f0c1b1e-0000-4000-8000-00000000000a"),
         (Canonical.UUID_LOWER_V1, "5F0C1B1E00004000800000000000000A", "5f0c1b1e-0000-4000-8000-00000000000a"),
         (Canonical.UUID_LOWER_V1, "{5F0C1B1E00004000800000000000000A", None),
@@ -217,15 +217,27 @@ def test_what_is_written_is_read_back(document: Any) -> None:
 @given(st.binary(max_size=60))
 def test_reading_any_bytes_gives_a_value_or_one_error(data: bytes) -> None:
     """A hostile reply cannot raise anything else, and the error never quotes it."""
+    reasons = {"", "not UTF-8", "not JSON", "a key stands twice in one object", "NaN and infinity have no JSON form"}
+    assert reading_error(data) in reasons
+
+
+def reading_error(data: bytes) -> str:
     try:
         jsontext.read(data)
     except ValueError as error:
-        assert str(error) in {"not UTF-8", "not JSON", "a key stands twice in one object", "NaN and infinity have no JSON form"}
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(
     ("pointer", "result"),
-    [("/a~1b/0/~0", "1"), ("/a~1b/1", Reason.ABSENT), ("/a~1b/-", Reason.ABSENT), ("/a~1b/00", Reason.ABSENT), ("/a~1b/0", Reason.WRONG_TYPE)],
+    [
+        ("/a~1b/0/~0", "1"),
+        ("/a~1b/1", Reason.ABSENT),
+        ("/a~1b/-", Reason.ABSENT),
+        ("/a~1b/00", Reason.ABSENT),
+        ("/a~1b/0", Reason.WRONG_TYPE),
+    ],
 )
 def test_a_pointer_is_read_by_rfc_6901(pointer: str, result: str | Reason) -> None:
     """Escapes, array elements, and nothing for what is not there."""
@@ -287,7 +299,11 @@ def test_an_action_without_an_extractor_has_no_ids() -> None:
 
 def test_the_three_kinds_of_places_are_told_apart() -> None:
     """Runtime expressions are closed: status, header, body."""
-    kinds = {place.kind: place.name for source in ("$statusCode", "$response.header.X-A", "$response.body") if (place := parse_place(source))}
+    kinds = {
+        place.kind: place.name
+        for source in ("$statusCode", "$response.header.X-A", "$response.body")
+        if (place := parse_place(source))
+    }
     assert kinds == {"status": "", "header": "x-a", "body": ""}
 
 
@@ -325,7 +341,19 @@ def test_candidates_are_bounded() -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["(a+)+", "(a|b)*x", "(?=a)b", "(?<!a)b", r"(a)\1", "(?P<x>a)(?P=x)", "(?i)a", ".*.*.*.*", "a{1,}b*c+d{2,}", "(", "a" * 501],
+    [
+        "(a+)+",
+        "(a|b)*x",
+        "(?=a)b",
+        "(?<!a)b",
+        r"(a)\1",
+        "(?P<x>a)(?P=x)",
+        "(?i)a",
+        ".*.*.*.*",
+        "a{1,}b*c+d{2,}",
+        "(",
+        "a" * 501,
+    ],
 )
 def test_a_pattern_that_could_run_for_long_is_refused(pattern: str) -> None:
     """No repeated group, look-around, back-reference or flag, and three open repeats at most."""
@@ -333,13 +361,17 @@ def test_a_pattern_that_could_run_for_long_is_refused(pattern: str) -> None:
     assert full_match(pattern, "a") is None
 
 
-@pytest.mark.parametrize("pattern", [".*/things/([^/]+)", r"\(x\)+", "[)*+]+", "(?:a|b)c", "a{3}", "(a)?b", r"[\]*+(]a"])
+@pytest.mark.parametrize(
+    "pattern", [".*/things/([^/]+)", r"\(x\)+", "[)*+]+", "(?:a|b)c", "a{3}", "(a)?b", r"[\]*+(]a"]
+)
 def test_an_honest_pattern_is_let_through(pattern: str) -> None:
     """Escapes and classes are no groups and no repeats."""
     assert pattern_problem(pattern) is None
 
 
-@pytest.mark.parametrize(("pattern", "text"), [(".*a.*ab", "a" * 8_192), (".*a.*a.*b", "a" * 512), (".*a.*ab", "a" * 100_000)])
+@pytest.mark.parametrize(
+    ("pattern", "text"), [(".*a.*ab", "a" * 8_192), (".*a.*a.*b", "a" * 512), (".*a.*ab", "a" * 100_000)]
+)
 def test_a_hostile_text_cannot_make_a_pattern_run_for_long(pattern: str, text: str) -> None:
     """The longest text is bounded by the pattern's open repeats."""
     started = time.perf_counter()

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from protocol.examples import action, profile
 
+from protocol.examples import action, profile
 from pushlink.protocol.contracts import Contract
 from pushlink.protocol.fingerprints import (
     FINGERPRINTED,
@@ -98,7 +98,10 @@ SINGLE_VALUED = {"action.create.body.encoding", "action.update.body.encoding"}
 BASE: dict[str, Any] = {
     "profile": {"base_url": "https://api.example.com"},
     "action": {
-        "create": {"path": "/things", "response": {"id": [{"from": "$response.body#/id"}], "candidates": [{"from": "$statusCode"}]}},
+        "create": {
+            "path": "/things",
+            "response": {"id": [{"from": "$response.body#/id"}], "candidates": [{"from": "$statusCode"}]},
+        },
         "update": {"path": "/things/{remote_id}"},
         "mappings": [{"source": "name", "target": "/name"}],
         "mirror": {"remote_id_field": "acme_id"},
@@ -134,7 +137,12 @@ def test_every_contract_is_reached_from_a_root() -> None:
     """No declared value hides from the walk."""
 
     def subclasses(model: type[Contract]) -> set[type[Contract]]:
-        return {each for child in model.__subclasses__() if child.__module__ == Contract.__module__ for each in (child, *subclasses(child))}
+        return {
+            each
+            for child in model.__subclasses__()
+            if child.__module__ == Contract.__module__
+            for each in (child, *subclasses(child))
+        }
 
     def reached(model: type[Any]) -> set[type[Any]]:
         from pushlink.protocol.surfaces import _models
@@ -151,7 +159,9 @@ def test_a_field_without_a_row_fails_closed() -> None:
     assert surface_of("profile.field_of_tomorrow") is Surface.UNMAPPED
 
 
-@pytest.mark.parametrize("path", sorted(FIELD_ROWS.keys() - SINGLE_VALUED - {p for p in FIELD_ROWS if p.startswith(("when.", "criterion."))}))
+@pytest.mark.parametrize(
+    "path", sorted(FIELD_ROWS.keys() - SINGLE_VALUED - {p for p in FIELD_ROWS if p.startswith(("when.", "criterion."))})
+)
 def test_a_changed_field_changes_the_fingerprint_of_its_surface_and_no_other(path: str) -> None:
     """The map says which row a field is; its fingerprint moves, all others stay."""
     before, after = fingerprints(*contracts(BASE)), fingerprints(*contracts(with_change(path)))

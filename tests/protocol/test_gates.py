@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from protocol.examples import NAMES
 
+from protocol.examples import NAMES
 from pushlink.errors import Code
 from pushlink.protocol.drift import ROW_OF, AttemptVerdict, Hit, LinkVerdict
 from pushlink.protocol.failures import RenderFailure
@@ -86,7 +86,11 @@ CREATE_ROWS: list[tuple[str, Code, dict[str, Any], bool]] = [
 
 #: The same for an update, from a finalized link.
 UPDATE_ROWS: list[tuple[str, Code, dict[str, Any], bool]] = [
-    *(row for row in CREATE_ROWS if row[0] in {f"GT-0{number}" for number in range(1, 7)} and row[1] is not Code.VALUE_UNSENDABLE),
+    *(
+        row
+        for row in CREATE_ROWS
+        if row[0] in {f"GT-0{number}" for number in range(1, 7)} and row[1] is not Code.VALUE_UNSENDABLE
+    ),
     ("PA-06", Code.READ_DENIED, {"row_readable": False}, False),
     ("PA-06", Code.READ_DENIED, {"denied_fields": ("salary",)}, False),
     ("GT-08", Code.SOURCE_GONE, {"source_exists": False}, False),
@@ -118,7 +122,11 @@ def test_a_save_with_nothing_wrong_is_let_through() -> None:
     assert first_refusal(BEFORE_CREATE, replace(FREE, link_status=LinkStatus.RETIRED)) is None
 
 
-@pytest.mark.parametrize(("gates", "start", "row"), BOTH, ids=lambda part: f"{part[0]}-{part[1]}" if isinstance(part, tuple) and len(part) == 4 else None)
+@pytest.mark.parametrize(
+    ("gates", "start", "row"),
+    BOTH,
+    ids=lambda part: f"{part[0]}-{part[1]}" if isinstance(part, tuple) and len(part) == 4 else None,
+)
 def test_each_gate_refuses_for_its_reason_with_its_stable_code(
     gates: tuple[Gate, ...], start: Facts, row: tuple[str, Code, dict[str, Any], bool]
 ) -> None:
@@ -130,7 +138,9 @@ def test_each_gate_refuses_for_its_reason_with_its_stable_code(
     assert refusal.message.endswith(".")
 
 
-@pytest.mark.parametrize(("gates", "rows", "start"), [(BEFORE_CREATE, CREATE_ROWS, FREE), (BEFORE_UPDATE, UPDATE_ROWS, LINKED)])
+@pytest.mark.parametrize(
+    ("gates", "rows", "start"), [(BEFORE_CREATE, CREATE_ROWS, FREE), (BEFORE_UPDATE, UPDATE_ROWS, LINKED)]
+)
 def test_the_first_gate_that_refuses_decides(
     gates: tuple[Gate, ...], rows: list[tuple[str, Code, dict[str, Any], bool]], start: Facts
 ) -> None:
@@ -147,7 +157,9 @@ def test_the_first_gate_that_refuses_decides(
 def test_every_gate_is_taken_by_a_row_and_every_fact_by_a_gate() -> None:
     """No gate is dead and no fact is gathered for nothing."""
     for gates, rows in ((BEFORE_CREATE, CREATE_ROWS), (BEFORE_UPDATE, UPDATE_ROWS)):
-        assert [(gate.rule, gate.code) for gate in gates] == list(dict.fromkeys((rule, code) for rule, code, *_ in rows))
+        assert [(gate.rule, gate.code) for gate in gates] == list(
+            dict.fromkeys((rule, code) for rule, code, *_ in rows)
+        )
     asked = {name for _, _, change, _ in (*CREATE_ROWS, *UPDATE_ROWS) for name in change}
     assert asked == {field.name for field in fields(Facts)}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol.examples import SLOTS
 
+from protocol.examples import SLOTS
 from pushlink.errors import CallerError, Code, ProtocolViolation
 from pushlink.protocol.identity import (
     ACTION_TYPE,
@@ -215,7 +215,7 @@ def test_an_id_of_another_type_is_refused(key_type: KeyType, value: object) -> N
         (KeyType.INTEGER, "007"),
         (KeyType.INTEGER, "-0"),
         (KeyType.INTEGER, "+1"),
-        (KeyType.INTEGER, "١"),
+        (KeyType.INTEGER, "\u0661"),
         (KeyType.INTEGER, ""),
         (KeyType.COMPOSITE, ""),
         (KeyType.COMPOSITE, "t1:a"),

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol.examples import NOTHING_SENT, SENT, action, answer, failure, profile
 
+from protocol.examples import NOTHING_SENT, SENT, action, answer, failure, profile
 from pushlink.errors import Code
 from pushlink.protocol.contracts import Retry
 from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
@@ -26,7 +26,15 @@ from pushlink.protocol.outcome import (
     update_event,
 )
 from pushlink.protocol.replies import BY_STATUS, ROWS, Disposition, Effect
-from pushlink.protocol.states import AttemptStatus, CreateEvent, Hold, Operation, UpdateEvent, follow_create, follow_update
+from pushlink.protocol.states import (
+    AttemptStatus,
+    CreateEvent,
+    Hold,
+    Operation,
+    UpdateEvent,
+    follow_create,
+    follow_update,
+)
 
 CREATE, UPDATE = Operation.CREATE, Operation.UPDATE
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
@@ -40,8 +48,15 @@ FAILURES = [
     for trace in (NOTHING_SENT, WireTrace(connected=True), STARTED, replace(STARTED, request_sent=True), SENT)
 ]
 HISTORIES = [
-    History(in_doubt=doubt, live_replay_contract=live, credential_proven=proven, reauthenticated=again, retry_count=count)
-    for doubt, live, proven, again, count in itertools.product((False, True), (False, True), (False, True), (False, True), (0, 7))
+    History(
+        in_doubt=doubt,
+        live_replay_contract=live,
+        credential_proven=proven,
+        reauthenticated=again,
+        retry_count=count,
+    )
+    for doubt, live, proven, again in itertools.product((False, True), repeat=4)
+    for count in (0, 7)
 ]
 
 
@@ -68,6 +83,8 @@ def every_reply() -> Iterator[StoredReply]:
 N, A, U, X = Effect.NOT_APPLIED, Effect.APPLIED, Effect.UNKNOWN, Effect.APPLIED_UNIDENTIFIED
 D = Disposition
 
+KNOWN_UNKNOWN = (100, 101, 402, 406, 408, 418, 426, 460, 499, 500, 502, 503, 504, 507, 508, 510, 520, 524, 529, 599)
+
 #: The meaning of each status for a first send with a proven credential: create, then update.
 FIRST_SEND = {
     200: ((A, D.FINALIZE), (A, D.FINALIZE)),
@@ -88,10 +105,7 @@ FIRST_SEND = {
     **{status: ((N, D.TERMINAL), (N, D.GONE)) for status in (403, 404, 410)},
     **{status: ((N, D.TERMINAL), (N, D.CONFLICT)) for status in (409, 412)},
     **{status: ((N, D.RETRY_AT), (N, D.RETRY_AT)) for status in (421, 423, 425, 429, 511)},
-    **{
-        status: ((U, D.RECONCILE), (U, D.RECONCILE))
-        for status in (100, 101, 402, 406, 408, 418, 426, 460, 499, 500, 502, 503, 504, 507, 508, 510, 520, 524, 529, 599, 0, 600, 999)
-    },
+    **{status: ((U, D.RECONCILE), (U, D.RECONCILE)) for status in (*KNOWN_UNKNOWN, 0, 600, 999)},
 }
 
 
@@ -227,7 +241,7 @@ def test_a_refusal_of_a_resend_may_be_the_echo_of_the_first_send(status: int) ->
 
 @pytest.mark.parametrize("reply", [failure(WireError.READ, SENT), answer(500), answer(503), answer(504)])
 def test_an_unknown_outcome_is_replayed_only_under_a_live_contract(reply: StoredReply) -> None:
-    """With the contract it goes back to pending for a byte-identical replay; without, it parks. Updates never replay."""
+    """With the contract it goes back to pending for a byte-identical replay; without, and for an update, it parks."""
     live = replace(PROVEN, live_replay_contract=True)
     assert create_event(judge(CREATE, reply, live), has_mirror=True) is CreateEvent.REPLAY
     assert create_event(judge(CREATE, reply), has_mirror=True) is CreateEvent.UNKNOWN

@@ -5,8 +5,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from protocol.examples import action, profile, values
 
+from protocol.examples import action, profile, values
 from pushlink.errors import Code, ConfigurationError
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.paths import join_url, last_literal, render_path, same_route, template_problem
@@ -191,7 +191,9 @@ def test_a_base_url_is_a_plain_address(base_url: str) -> None:
 
 
 @pytest.mark.rule("GT-14")
-@pytest.mark.parametrize("path", ["", "x", "//evil.example", "/../x", "/a b", "/a#b", "/a\r\nb", "https://evil.example"])
+@pytest.mark.parametrize(
+    "path", ["", "x", "//evil.example", "/../x", "/a b", "/a#b", "/a\r\nb", "https://evil.example"]
+)
 def test_a_path_never_moves_the_origin(path: str) -> None:
     """The address is concatenated, never resolved, and checked again."""
     with pytest.raises(ConfigurationError):
@@ -220,7 +222,13 @@ def test_two_spellings_of_one_route_are_the_same_route() -> None:
 
 @pytest.mark.parametrize(
     ("template", "name"),
-    [("/things", "things"), ("/v1/things/", "things"), ("/a/{remote_id}?x=y", "a"), ("/{remote_id}", None), ("/", None)],
+    [
+        ("/things", "things"),
+        ("/v1/things/", "things"),
+        ("/a/{remote_id}?x=y", "a"),
+        ("/{remote_id}", None),
+        ("/", None),
+    ],
 )
 def test_the_last_literal_segment_is_the_collections_name(template: str, name: str | None) -> None:
     """That name is never a remote id."""

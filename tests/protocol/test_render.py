@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol.examples import action, profile, values
 
+from protocol.examples import action, profile, values
 from pushlink.errors import Code
 from pushlink.protocol import jsontext
 from pushlink.protocol.body import target_problems
@@ -180,7 +180,9 @@ def test_a_full_replacement_needs_every_mapped_field() -> None:
     assert source_fields(replacing) == ("name", "mail")
 
 
-@pytest.mark.parametrize("name", [*sorted(FORBIDDEN), "Proxy-Authorization", "AUTHORIZATION", "Sec-Fetch-Mode", "a b", "", "ä"])
+@pytest.mark.parametrize(
+    "name", [*sorted(FORBIDDEN), "Proxy-Authorization", "AUTHORIZATION", "Sec-Fetch-Mode", "a b", "", "ä"]
+)
 def test_a_header_of_the_transport_the_credential_or_the_body_cannot_be_declared(name: str) -> None:
     """Credentials are put on at send time only; framing is the transport's."""
     assert header_problem(name, "x")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol.examples import mapping, values
 
+from protocol.examples import mapping, values
 from pushlink.errors import Code
 from pushlink.protocol import jsontext
 from pushlink.protocol.failures import RenderFailure

@@ -19,7 +19,11 @@ from pushlink.protocol.surfaces import FIELD_ROWS, Surface, surface_of, written_
 _Fields: TypeAlias = Iterable[tuple[str, object]]
 
 #: The surfaces that a profile and an action configuration have, in the order of the drift matrix.
-FINGERPRINTED: Final = tuple(surface for surface in Surface if surface in frozenset(FIELD_ROWS.values()))
+FINGERPRINTED: Final = tuple(
+    surface
+    for surface in Surface
+    if any(row is surface and path.startswith(("profile.", "action.")) for path, row in FIELD_ROWS.items())
+)
 
 #: The version that new fingerprints get.
 VERSION: Final = 1

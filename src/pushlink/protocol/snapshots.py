@@ -19,7 +19,7 @@ from typing import Final, NewType, TypeAlias
 import rfc8785
 
 from pushlink.errors import Code, ConfigurationError
-from pushlink.protocol.contracts import ActionContract, ProfileContract
+from pushlink.protocol.contracts import ActionContract, Contract, ProfileContract
 
 LinkKey = NewType("LinkKey", str)
 LocatorKey = NewType("LocatorKey", str)
@@ -111,8 +111,9 @@ class ProfileSnapshot:
 
     def document(self) -> Document:
         """The frozen form, kind `profile`."""
-        contract = self.contract.model_dump(mode="json", by_alias=True)
-        return freeze("profile", {"contract": contract, "credential_generation": self.credential_generation})
+        return freeze(
+            "profile", {"contract": _written(self.contract), "credential_generation": self.credential_generation}
+        )
 
     @classmethod
     def read(cls, text: str) -> ProfileSnapshot:
@@ -132,7 +133,7 @@ class ActionSnapshot:
 
     def document(self) -> Document:
         """The frozen form, kind `action`."""
-        return freeze("action", {"contract": self.contract.model_dump(mode="json", by_alias=True)})
+        return freeze("action", {"contract": _written(self.contract)})
 
     @classmethod
     def read(cls, text: str) -> ActionSnapshot:
@@ -238,12 +239,17 @@ def write_time(moment: dt.datetime) -> str:
     if moment.tzinfo is None:
         msg = "a naive datetime has no place in a frozen document"
         raise ValueError(msg)
-    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def read_time(text: str) -> dt.datetime:
     """The inverse of `write_time`."""
     return dt.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=dt.UTC)
+
+
+def _written(contract: Contract) -> object:
+    """What a contract says beyond its defaults, so that a field of a later release changes no older document."""
+    return contract.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def _tag(value: SourceValue) -> object:
@@ -253,7 +259,7 @@ def _tag(value: SourceValue) -> object:
         case int():
             return {"integer": str(value)}
         case Decimal():
-            return {"decimal": format(value, "f")}
+            return {"decimal": str(value)}
         case dt.datetime():
             return {"datetime": write_time(value)}
         case dt.date():
