@@ -126,7 +126,7 @@ class AiohttpTransport:
                 prepared = self._prepare(request)
                 scheme = prepared.scheme
                 error, text = await self._exchange(session, prepared, request, exchange)
-            clean = exchange.whole and not request.fresh_connection
+            clean = exchange.whole and exchange.written and not request.fresh_connection
         except RequestRefused as exc:
             error, text = WireError.BEFORE_CONNECT, str(exc)
         except EgressRefused as exc:

@@ -27,6 +27,9 @@ from pushlink.ports import Secret
 #: A secret is a token, not a document.
 SECRET_BYTES_MAX: Final = 8_192
 
+#: How many secrets are remembered with their generation; a deployment with more computes some of them again.
+SECRETS_KEPT_MAX: Final = 1_024
+
 #: Length of a generation in hexadecimal digits: 96 bits tell any two secrets apart and are too few to search from.
 GENERATION_DIGITS: Final = 24
 
@@ -61,6 +64,7 @@ class EnvironmentFileCredentials:
         self._environment = os.environ if environment is None else environment
         self._allow_world_readable = allow_world_readable
         self._kept: dict[Path, _Kept] = {}
+        self._secrets: dict[str, Secret] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -134,8 +138,13 @@ class EnvironmentFileCredentials:
         return secret
 
     def _secret(self, value: str) -> Secret:
+        if (known := self._secrets.get(value)) is not None:
+            return known
         digest = hmac.new(self._key, b"pushlink credential generation\x00" + value.encode(), hashlib.sha256)
-        return Secret(value=value, generation=digest.hexdigest()[:GENERATION_DIGITS])
+        if len(self._secrets) >= SECRETS_KEPT_MAX:
+            self._secrets.clear()
+        secret = self._secrets[value] = Secret(value=value, generation=digest.hexdigest()[:GENERATION_DIGITS])
+        return secret
 
 
 def _places(reference: str, place: str, joint: str, part: str, tenant: str) -> list[str]:

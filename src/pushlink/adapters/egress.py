@@ -132,12 +132,11 @@ class EgressPolicy:
     def check(self, address: str, *, scheme: str | None = None) -> None:
         """Raise `EgressRefused` unless this address may be reached, and with this scheme when one is given."""
         kind = address_kind(address)
-        admitted = {
-            AddressKind.PUBLIC: True,
-            AddressKind.LOOPBACK: self.allow_loopback,
-            AddressKind.PRIVATE: self.allow_private,
-            AddressKind.SPECIAL: False,
-        }[kind]
+        admitted = (
+            kind is AddressKind.PUBLIC
+            or (kind is AddressKind.LOOPBACK and self.allow_loopback)
+            or (kind is AddressKind.PRIVATE and self.allow_private)
+        )
         if not admitted:
             msg = f"{address} is a {kind.value} address, which this deployment does not reach"
             raise EgressRefused(msg)
