@@ -83,6 +83,7 @@ def every_reply() -> Iterator[StoredReply]:
 N, A, U, X = Effect.NOT_APPLIED, Effect.APPLIED, Effect.UNKNOWN, Effect.APPLIED_UNIDENTIFIED
 D = Disposition
 
+REFUSED = (400, 405, 407, 411, 413, 414, 415, 417, 422, 424, 428, 431, 451, 501, 505)
 KNOWN_UNKNOWN = (100, 101, 402, 406, 408, 418, 426, 460, 499, 500, 502, 503, 504, 507, 508, 510, 520, 524, 529, 599)
 
 #: The meaning of each status for a first send with a proven credential: create, then update.
@@ -92,20 +93,19 @@ FIRST_SEND = {
     202: ((Effect.ACCEPTED_PENDING, D.PARK), (A, D.FINALIZE)),
     203: ((A, D.FINALIZE), (X, D.PARK)),
     204: ((X, D.PARK), (A, D.FINALIZE)),
-    **{status: ((X, D.PARK), (X, D.PARK)) for status in (205, 206, 207, 208, 226, 299)},
+    **dict.fromkeys((205, 206, 207, 208, 226, 299), ((X, D.PARK), (X, D.PARK))),
     301: ((U, D.RECONCILE), (N, D.CONFLICT)),
-    **{status: ((U, D.RECONCILE), (U, D.RECONCILE)) for status in (300, 302, 303, 304, 305, 399)},
+    **dict.fromkeys((300, 302, 303, 304, 305, 399), ((U, D.RECONCILE), (U, D.RECONCILE))),
     307: ((N, D.TERMINAL), (N, D.TERMINAL)),
     308: ((N, D.TERMINAL), (N, D.CONFLICT)),
-    **{
-        status: ((N, D.TERMINAL), (N, D.TERMINAL))
-        for status in (400, 405, 407, 411, 413, 414, 415, 417, 422, 424, 428, 431, 451, 501, 505)
-    },
+    **dict.fromkeys(
+        (400, 405, 407, 411, 413, 414, 415, 417, 422, 424, 428, 431, 451, 501, 505), ((N, D.TERMINAL), (N, D.TERMINAL))
+    ),
     401: ((N, D.REAUTH_ONCE), (N, D.REAUTH_ONCE)),
-    **{status: ((N, D.TERMINAL), (N, D.GONE)) for status in (403, 404, 410)},
-    **{status: ((N, D.TERMINAL), (N, D.CONFLICT)) for status in (409, 412)},
-    **{status: ((N, D.RETRY_AT), (N, D.RETRY_AT)) for status in (421, 423, 425, 429, 511)},
-    **{status: ((U, D.RECONCILE), (U, D.RECONCILE)) for status in (*KNOWN_UNKNOWN, 0, 600, 999)},
+    **dict.fromkeys((403, 404, 410), ((N, D.TERMINAL), (N, D.GONE))),
+    **dict.fromkeys((409, 412), ((N, D.TERMINAL), (N, D.CONFLICT))),
+    **dict.fromkeys((421, 423, 425, 429, 511), ((N, D.RETRY_AT), (N, D.RETRY_AT))),
+    **dict.fromkeys((*KNOWN_UNKNOWN, 0, 600, 999), ((U, D.RECONCILE), (U, D.RECONCILE))),
 }
 
 
