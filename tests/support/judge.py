@@ -1,0 +1,260 @@
+"""An independent judge: reads the tables with SQL of its own and the remote's own counts, and names what is wrong.
+
+It imports nothing of pushlink, so that a mistake there is not believed here. A judge may be asked again and again; what
+must never change or be forgotten it remembers from one time to the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import sqlalchemy as sa
+
+from support.arrows import ARROWS, SILENT
+
+Row: TypeAlias = Mapping[str, Any]
+
+_READ: Final = {
+    "attempt": sa.text("SELECT * FROM pushlink_push_attempt ORDER BY id"),
+    "event": sa.text("SELECT * FROM pushlink_attempt_event ORDER BY id"),
+    "link": sa.text("SELECT * FROM pushlink_remote_link ORDER BY id"),
+    "request": sa.text("SELECT * FROM pushlink_push_request ORDER BY attempt_id, freeze"),
+    "response": sa.text("SELECT * FROM pushlink_push_response ORDER BY id"),
+    "slot": sa.text("SELECT * FROM pushlink_push_slot ORDER BY link_key"),
+    "document": sa.text("SELECT * FROM pushlink_frozen_document ORDER BY digest"),
+}
+
+#: Rows of these are written once.
+_FROZEN: Final = {"event": ("id",), "request": ("attempt_id", "freeze"), "response": ("id",), "document": ("digest",)}
+
+_WAITS_FOR_PEOPLE: Final = ("ambiguous_remote_effect", "terminal_failed")
+_IN_WORK: Final = ("processing", "post_sent", "writeback_commit_pending")
+_OPEN_UPDATE: Final = ("pending", "processing", "post_sent", "ambiguous_remote_effect")
+_LINKED: Final = ("writeback_commit_pending", "finalized")
+
+
+class Judge:
+    """What must hold, whatever happened. `creates` and `sends` count by source record id, as the remote saw them."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._digests: dict[str, dict[tuple[Any, ...], str]] = {name: {} for name in _FROZEN}
+        self._remote_ids: dict[str, str] = {}  # remote id -> link key
+
+    def problems(
+        self,
+        *,
+        creates: Mapping[str, int],
+        sends: Mapping[str, int] | None = None,
+        owners: Mapping[str, str] | None = None,
+        settled: bool = False,
+    ) -> list[str]:
+        """Every broken invariant in a sentence. `owners` says which source record each remote id belongs to.
+
+        `settled`: the workers have nothing more to do, so nothing may be in work or due.
+        """
+        with self._engine.begin() as conn:
+            tables = {name: [row._mapping for row in conn.execute(query)] for name, query in _READ.items()}
+        checks: list[Iterator[str]] = [
+            _creates(tables, creates),
+            _sends(tables, sends or {}),
+            _keys(tables),
+            _links(tables, owners),
+            _events(tables),
+            _reasons(tables, settled=settled),
+            _checkpoints(tables),
+            self._frozen(tables),
+            self._never_lost(tables),
+        ]
+        return [problem for check in checks for problem in check]
+
+    def _frozen(self, tables: Mapping[str, list[Row]]) -> Iterator[str]:
+        for name, key in _FROZEN.items():
+            now = {tuple(row[part] for part in key): _digest(row) for row in tables[name]}
+            for identity, before in self._digests[name].items():
+                if now.get(identity) != before:
+                    yield f"the {name} {identity} is gone or no longer what was written"
+            self._digests[name] = now
+
+    def _never_lost(self, tables: Mapping[str, list[Row]]) -> Iterator[str]:
+        known = _known_ids(tables)
+        for remote_id, link_key in self._remote_ids.items():
+            if known.get(remote_id) != link_key:
+                yield f"the remote id {remote_id} of {link_key} is nowhere any more"
+        self._remote_ids |= known
+
+
+def _creates(tables: Mapping[str, list[Row]], creates: Mapping[str, int]) -> Iterator[str]:
+    """One accepted create for each record, and one more for each attempt that somebody superseded."""
+    record_of = {slot["link_key"]: slot["source_record_id"] for slot in tables["slot"]}
+    superseded = Counter(
+        record_of[row["link_key"]]
+        for row in tables["attempt"]
+        if row["operation"] == "create" and row["status"] == "superseded"
+    )
+    for record, count in creates.items():
+        if count > 1 + superseded[record]:
+            yield f"the remote accepted {count} creates of record {record}"
+
+
+def _sends(tables: Mapping[str, list[Row]], sends: Mapping[str, int]) -> Iterator[str]:
+    """Every request was announced by a checkpoint, one each."""
+    record_of = {slot["link_key"]: slot["source_record_id"] for slot in tables["slot"]}
+    announced: Counter[str] = Counter()
+    for row in tables["attempt"]:
+        announced[record_of[row["link_key"]]] += row["send_count"]
+    for record, count in sends.items():
+        if count > announced[record]:
+            yield f"{count} requests for record {record} arrived, {announced[record]} were announced"
+
+
+def _keys(tables: Mapping[str, list[Row]]) -> Iterator[str]:
+    """One create that occupies, one open update, one live link for each link key."""
+    creates = Counter(
+        row["link_key"] for row in tables["attempt"] if row["operation"] == "create" and row["status"] != "superseded"
+    )
+    updates = Counter(
+        row["link_key"] for row in tables["attempt"] if row["operation"] == "update" and row["status"] in _OPEN_UPDATE
+    )
+    links = Counter(row["link_key"] for row in tables["link"] if row["status"] != "retired")
+    for what, counts in (("creates occupy", creates), ("updates are open for", updates), ("links live for", links)):
+        yield from (f"{count} {what} {key}" for key, count in counts.items() if count > 1)
+    for row in tables["attempt"]:
+        is_open = row["operation"] == "update" and row["status"] in _OPEN_UPDATE
+        if (row["update_key"] == row["link_key"]) is not is_open:
+            yield f"the update {row['id']} is {row['status']} and holds the key {row['update_key']}"
+        occupies = row["operation"] == "create" and row["status"] != "superseded"
+        if (row["create_key"] == row["link_key"]) is not occupies:
+            yield f"the create {row['id']} is {row['status']} and holds the key {row['create_key']}"
+    remote = Counter((row["destination_slot_id"], row["remote_id"]) for row in tables["link"] if row["locator_key"])
+    yield from (f"{count} live links own the remote record {key}" for key, count in remote.items() if count > 1)
+
+
+def _links(tables: Mapping[str, list[Row]], owners: Mapping[str, str] | None) -> Iterator[str]:
+    """A finished create has its link, a link has its create, and both name the remote record that is the source's."""
+    by_key = {row["link_key"]: row for row in tables["link"]}
+    finished = {}
+    for row in tables["attempt"]:
+        if row["operation"] == "create" and row["status"] in _LINKED:
+            finished[row["link_key"]] = row
+            link = by_key.get(row["link_key"])
+            if link is None or link["remote_id"] != row["remote_id"]:
+                yield f"the create {row['id']} is {row['status']} without its link"
+    for link in tables["link"]:
+        owner = None if owners is None else owners.get(link["remote_id"])
+        if owners is not None and owner != link["source_record_id"]:
+            yield f"the link of {link['source_record_id']} names {link['remote_id']}, which belongs to {owner}"
+    for slot in tables["slot"]:
+        if not slot["acknowledged_version"] <= slot["wanted_version"] >= slot["refused_version"]:
+            yield f"the slot {slot['link_key']} acknowledges or refuses what nobody wanted"
+        if slot["acknowledged_version"] and slot["link_key"] not in by_key:
+            yield f"the slot {slot['link_key']} acknowledges a version without a link"
+
+
+def _events(tables: Mapping[str, list[Row]]) -> Iterator[str]:
+    """Every event follows an arrow, each begins where the last one ended, and the row stands where its story ends."""
+    stories: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for event in tables["event"]:
+        story = event["link_key"] if event["subject"] == "link" else event["attempt_id"]
+        stories[event["subject"], story].append(event)
+    for (subject, story), events in stories.items():
+        if subject not in ARROWS:
+            continue
+        at = "-"
+        for event in events:
+            source, target = event["from_status"] or "-", event["to_status"]
+            if source != at and (at, source) not in SILENT:
+                yield f"{subject} {story}: {event['event']} begins at {source}, but it was {at}"
+            is_hold = source == target and event["event"] in {"hold", "unhold"}
+            if not is_hold and (source, target) not in ARROWS[subject]:
+                yield f"{subject} {story}: {event['event']} goes from {source} to {target}, which no arrow does"
+            at = target
+        stands = [row["status"] for row in _rows_of(tables, subject, story)]
+        if at not in stands and not any((at, status) in SILENT for status in stands):
+            yield f"{subject} {story}: its story ends at {at}, the row is {stands}"
+    for row in tables["attempt"]:
+        if (row["operation"], row["id"]) not in stories:
+            yield f"the attempt {row['id']} has no story"
+
+
+def _rows_of(tables: Mapping[str, list[Row]], subject: str, story: str) -> list[Row]:
+    if subject == "link":
+        return [row for row in tables["link"] if row["link_key"] == story]
+    return [row for row in tables["attempt"] if row["id"] == story]
+
+
+def _reasons(tables: Mapping[str, list[Row]], *, settled: bool) -> Iterator[str]:
+    """Nothing waits without a lease, a due time, or a reason that a person can be shown."""
+    for row in tables["attempt"]:
+        what = f"the {row['operation']} {row['id']} is {row['status']}"
+        if (row["hold_code"] or row["status"] in _WAITS_FOR_PEOPLE) and not row["reason_code"]:
+            yield f"{what}, held by {row['hold_code']}, without a reason"
+        if row["status"] in _IN_WORK and (row["claim_token"] is None or row["lease_until"] is None):
+            yield f"{what} without an owner"
+        if settled and (
+            row["status"] in _IN_WORK or (row["status"] in {"pending", "writeback_pending"} and not row["hold_code"])
+        ):
+            yield f"{what} although nobody has anything to do"
+    if settled:
+        yield from _unsent(tables)
+
+
+def _unsent(tables: Mapping[str, list[Row]]) -> Iterator[str]:
+    """A wanted version that is newer than what was dealt with has an attempt that carries it, or stands in its way."""
+    stopped = {
+        row["link_key"] for row in tables["attempt"] if row["hold_code"] or row["status"] in _WAITS_FOR_PEOPLE
+    } | {row["link_key"] for row in tables["link"] if row["status"] != "finalized"}
+    for slot in tables["slot"]:
+        dealt_with = max(slot["acknowledged_version"], slot["refused_version"])
+        if slot["wanted_version"] > dealt_with and not slot["wanted_state"] and slot["link_key"] not in stopped:
+            yield f"version {slot['wanted_version']} of {slot['source_record_id']} is wanted and nothing carries it"
+
+
+def _checkpoints(tables: Mapping[str, list[Row]]) -> Iterator[str]:
+    """What is terminal is not in doubt, what is in doubt has begun to send, and no answer came to what was not sent."""
+    sends = {row["id"]: row["send_count"] for row in tables["attempt"]}
+    for row in tables["attempt"]:
+        what = f"the {row['operation']} {row['id']} is {row['status']}"
+        if row["status"] == "terminal_failed" and (row["in_doubt"] or row["remote_id"]):
+            yield f"{what} although it is in doubt, or its remote id is known"
+        if row["in_doubt"] and not row["send_count"]:
+            yield f"{what} and in doubt although nothing was ever sent"
+        if row["send_count"] and row["first_io_at"] is None:
+            yield f"{what} and has sent without a first time"
+        if row["status"] == "pending" and row["remote_io_started_at"] is not None:
+            yield f"{what} with a checkpoint"
+    seen: set[tuple[str, int, bool]] = set()
+    for response in tables["response"]:
+        identity = (response["attempt_id"], response["send_ordinal"], bool(response["late"]))
+        if identity in seen:
+            yield f"the answer to send {response['send_ordinal']} of {response['attempt_id']} is there twice"
+        seen.add(identity)
+        if not 1 <= response["send_ordinal"] <= sends.get(response["attempt_id"], 0):
+            yield f"an answer to send {response['send_ordinal']} of {response['attempt_id']}, which was never announced"
+
+
+def _known_ids(tables: Mapping[str, list[Row]]) -> dict[str, str]:
+    """Every remote id that is written down anywhere, with the link key it was written down for."""
+    known = {row["remote_id"]: row["link_key"] for row in tables["link"]}
+    known |= {row["remote_id"]: row["link_key"] for row in tables["attempt"] if row["remote_id"]}
+    known |= {row["candidate_id"]: row["link_key"] for row in tables["response"] if row["candidate_id"]}
+    return known
+
+
+def _digest(row: Row) -> str:
+    text = json.dumps([(name, _plain(value)) for name, value in sorted(row.items())])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> str:
+    return bytes(value).hex() if isinstance(value, bytes | memoryview) else repr(value)
+
+
+def judged(problems: Iterable[str], story: object) -> None:
+    """Fail a test with every problem and the story that led to them."""
+    found = list(problems)
+    assert not found, f"after {story}:\n  " + "\n  ".join(found)
