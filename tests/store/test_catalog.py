@@ -429,7 +429,20 @@ def test_lineage_of_many_saves_is_one_question(cat: Catalog) -> None:
     statements: list[str] = []
     sa.event.listen(cat.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     assert cat.unresolved(*[at("A2", "D1")] * 500) == [("A1 -> D1",)] * 500
-    assert len([statement for statement in statements if statement.startswith("SELECT")]) == 2
+    assert len([statement for statement in statements if statement.startswith("SELECT")]) == 3
+
+
+@pytest.mark.rule("D-29")
+def test_what_owns_nothing_any_more_is_asked_about_no_longer(cat: Catalog) -> None:
+    """The next apply forgets the destinations that are resolved, and keeps those that are not."""
+    cat.apply(pack({"A1": "D1", "A2": "D2"}))
+    cat.own(at("A1", "D1"), link="retired")
+    cat.own(at("A2", "D2"), link="finalized")
+    cat.apply(pack({"A3": "D3"}, version="2.0.0"))
+    assert [len(cat.registry()[slot].stays) for slot in ("A1", "A2")] == [1, 1]
+    cat.apply(pack({"A3": "D3"}, version="3.0.0"))
+    assert [len(cat.registry()[slot].stays) for slot in ("A1", "A2")] == [0, 1]
+    assert cat.unresolved(at("A3", "D3")) == [("A2 -> D2",)]
 
 
 # ------------------------------------------------------------------------------------------------ what flows see

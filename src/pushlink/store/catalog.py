@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -146,7 +147,7 @@ def apply_pack(
     Raises `ConfigurationError` when the slot registry refuses it; nothing is written then. The pack was linted before.
     """
     take_lock(conn, Lock.CATALOG)
-    known = {slot.name: slot for slot in registry.read_registry(conn, tenant=tenant)}
+    known = _forget_resolved(conn, {slot.name: slot for slot in registry.read_registry(conn, tenant=tenant)})
     if said := registry.problems_of(pack, known):
         raise ConfigurationError(
             f"The pack {pack.pack!r} cannot be applied. {said[0]}",
@@ -280,39 +281,72 @@ def read_unresolved_slots(conn: sa.Connection, items: Sequence[Slots]) -> list[t
     actions = dict.fromkeys(items)
     slots = registry.read_action_slots(conn, {(a.tenant, a.source_object) for a in actions})
     replaced = {action: registry.replaced_by(action, slots) for action in actions}
-    probes = {
-        (a.tenant, a.connector_owner_key, a.source_object, *pair): None
-        for a, pairs in replaced.items()
-        for pair in pairs
-    }
-    owning = _owning(conn, list(probes))
+    owning = _owning(conn, list(dict.fromkeys(probe for probes in replaced.values() for probe in probes)))
     unresolved = {
-        a: tuple(
-            f"{pair[0]} -> {pair[1]}"
-            for pair in pairs
-            if (a.tenant, a.connector_owner_key, a.source_object, *pair) in owning
-        )
-        for a, pairs in replaced.items()
+        action: tuple(f"{probe.action_slot_id} -> {probe.destination_slot_id}" for probe in probes if probe in owning)
+        for action, probes in replaced.items()
     }
     return [unresolved[item] for item in items]
 
 
-def _owning(conn: sa.Connection, probes: list[tuple[str, ...]]) -> set[tuple[str, ...]]:
-    """Those probes (columns as in `_PROBE`) under which a live link or a blocking create attempt stands."""
-    if not probes:
-        return set()
-    old = array_rows(conn, "old", {name: sa.Text() for name in _PROBE}, probes)
-    same_link = [remote_link.c[name] == old.c[name] for name in _PROBE]
-    same_slot = [push_slot.c[name] == old.c[name] for name in _PROBE]
-    link = sa.exists().where(*same_link, remote_link.c.status != LinkStatus.RETIRED.value)
-    attempt = sa.exists().where(
-        *same_slot,
+def _forget_resolved(
+    conn: sa.Connection, known: dict[SlotName, registry.RegisteredSlot]
+) -> dict[SlotName, registry.RegisteredSlot]:
+    """The registry without the stays that ended and own nothing any more, so that no save has to ask about them."""
+    ended = {slot.name: registry.ended_stays(slot) for slot in known.values()}
+    owning = _owning(conn, list(dict.fromkeys(probe for probes in ended.values() for probe in probes)))
+    lighter = [
+        registry.keep_stays(known[name], [probe for probe in probes if probe in owning])
+        for name, probes in ended.items()
+        if not owning.issuperset(probes)
+    ]
+    registry.write_slots(conn, known, lighter)
+    return known | {slot.name: slot for slot in lighter}
+
+
+def _owning(conn: sa.Connection, probes: Sequence[Slots]) -> set[Slots]:
+    """Those probes under which a live link or a blocking create attempt stands."""
+    live = sa.select(remote_link.c.id).where(remote_link.c.status != LinkStatus.RETIRED.value)
+    blocking = sa.select(push_attempt.c.id).where(
         push_attempt.c.link_key == push_slot.c.link_key,
         push_attempt.c.operation == Operation.CREATE.value,
         push_attempt.c.status.in_(sorted(BLOCKING)),
     )
-    statement = sa.select(old.c[ORDINALITY]).where(sa.or_(link, attempt))
+    linked = _matching(conn, _used(conn, probes, remote_link), remote_link, live)
+    others = [probe for probe in probes if probe not in linked]
+    return linked | _matching(conn, _used(conn, others, push_slot), push_slot, blocking)
+
+
+def _used(conn: sa.Connection, probes: Sequence[Slots], table: sa.Table) -> list[Slots]:
+    """The probes that have any row in `table`.
+
+    It asks for the first row at or behind each probe in the order of the index: an equality would let a planner that
+    expects a match soon read a whole table to find that there is none.
+    """
+    if not probes:
+        return []
+    old = _as_rows(conn, probes)
+    columns = [table.c[name] for name in _INDEXED]
+    behind = sa.tuple_(*columns) >= sa.tuple_(*(old.c[name] for name in _INDEXED))
+    first = sa.select(*columns).where(behind).order_by(*columns).limit(1).correlate(old).subquery("first")
+    is_used = (
+        sa.select(sa.literal(1)).where(*(first.c[name] == old.c[name] for name in _INDEXED)).correlate(old).exists()
+    )
+    return [probes[place - 1] for place in conn.execute(sa.select(old.c[ORDINALITY]).where(is_used)).scalars()]
+
+
+def _matching(conn: sa.Connection, probes: Sequence[Slots], table: sa.Table, rows: sa.Select[tuple[str]]) -> set[Slots]:
+    """The probes for which `rows` of `table` exist."""
+    if not probes:
+        return set()
+    old = _as_rows(conn, probes)
+    same = [table.c[name] == old.c[name] for name in _PROBE]
+    statement = sa.select(old.c[ORDINALITY]).where(rows.where(*same).correlate(old).exists())
     return {probes[place - 1] for place in conn.execute(statement).scalars()}
+
+
+def _as_rows(conn: sa.Connection, probes: Sequence[Slots]) -> sa.FromClause:
+    return array_rows(conn, "old", {name: sa.Text() for name in _PROBE}, [_PROBE_OF(probe) for probe in probes])
 
 
 def _audit(
@@ -342,4 +376,6 @@ def _audit(
 
 _DEPLOYMENT: Final = sa.select(*(deployment.c[name] for name in Deployment.__slots__))
 _INSTALL: Final = tuple(pack_install.c[name] for name in InstallRow.__slots__)
-_PROBE: Final = ("tenant", "connector_owner_key", "source_object", "action_slot_id", "destination_slot_id")
+_PROBE: Final = tuple(field.name for field in fields(Slots))
+_INDEXED: Final = ("tenant", "connector_owner_key", "action_slot_id", "destination_slot_id")
+_PROBE_OF: Final = attrgetter(*_PROBE)

@@ -215,35 +215,52 @@ def _time_of(slot: RegisteredSlot | None, now: dt.datetime) -> dt.datetime:
 # ------------------------------------------------------------------------------------------------ lineage
 
 
-def replaced_by(slots: Slots, registry: Iterable[RegisteredSlot]) -> list[tuple[str, str]]:
-    """The (action, destination) slots that `slots` may have replaced.
+def ended_stays(slot: RegisteredSlot) -> list[Slots]:
+    """The identities under which an action slot pushed earlier and does not now, unless somebody resolved them."""
+    if slot.source_object is None or slot.status in RESOLVED:
+        return []
+    destinations = [stay.destination_slot_id for stay in slot.stays if stay.until is not None]
+    return [
+        Slots(
+            tenant=slot.tenant,
+            connector_owner_key=slot.connector_owner_key,
+            action_slot_id=slot.slot_id,
+            destination_slot_id=destination,
+            source_object=slot.source_object,
+        )
+        for destination in dict.fromkeys(destinations)
+        if destination != slot.destination_slot_id
+    ]
+
+
+def keep_stays(slot: RegisteredSlot, owning: Iterable[Slots]) -> RegisteredSlot:
+    """The slot without the ended stays that are not among `owning`."""
+    kept = {identity.destination_slot_id for identity in owning}
+    return replace(slot, stays=tuple(s for s in slot.stays if s.until is None or s.destination_slot_id in kept))
+
+
+def replaced_by(slots: Slots, registry: Iterable[RegisteredSlot]) -> list[Slots]:
+    """The identities that `slots` may have replaced.
 
     They are of the same owner, tenant and source object, and were not in use any more when `slots` came into use. What
     stood beside it for a time is another action, not a predecessor; a slot that is declared independent has none.
     """
-    related = [
-        slot
-        for slot in registry
-        if (slot.tenant, slot.connector_owner_key) == (slots.tenant, slots.connector_owner_key)
-        and slot.source_object == slots.source_object
-        and slot.kind is SlotKind.ACTION
-    ]
+    scope = (slots.tenant, slots.connector_owner_key, slots.source_object)
+    related = [s for s in registry if (s.tenant, s.connector_owner_key, s.source_object) == scope]
     own = [slot for slot in related if slot.slot_id == slots.action_slot_id]
     if any(slot.status is SlotStatus.INDEPENDENT for slot in own):
         return []
     since = next((slot.stays[-1].since for slot in own if slot.destination_slot_id == slots.destination_slot_id), None)
-    found: dict[tuple[str, str], None] = {}
-    for slot in related:
-        if slot.status in RESOLVED:
-            continue
-        for stay in slot.stays:
-            pair = (slot.slot_id, stay.destination_slot_id)
-            is_own = pair == (slots.action_slot_id, slots.destination_slot_id)
-            if stay.until is None or is_own or slot.destination_slot_id == stay.destination_slot_id:
-                continue
-            if since is None or stay.until <= since:
-                found[pair] = None
-    return list(found)
+    return [
+        identity
+        for slot in related
+        for identity in ended_stays(slot)
+        if identity != slots and (since is None or _ended_at(slot, identity.destination_slot_id) <= since)
+    ]
+
+
+def _ended_at(slot: RegisteredSlot, destination: str) -> dt.datetime:
+    return max(s.until for s in slot.stays if s.until is not None and s.destination_slot_id == destination)
 
 
 # ------------------------------------------------------------------------------------------------ rows

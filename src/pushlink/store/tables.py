@@ -21,7 +21,6 @@ from pushlink.protocol.states import (
     HOLDS,
     UPDATE_OPEN,
     AttemptStatus,
-    Hold,
     LinkStatus,
     MirrorStatus,
     Operation,
@@ -118,7 +117,7 @@ remote_link: Final = table(
     sa.CheckConstraint("remote_id <> ''", name="a_link_has_a_remote_id"),
     sa.Index("pushlink_link_by_record", "tenant", "source_object", "source_record_id"),
     sa.Index("pushlink_link_by_link_key", "link_key"),
-    sa.Index("pushlink_link_by_slots", "connector_owner_key", "action_slot_id", "destination_slot_id"),
+    sa.Index("pushlink_link_by_slots", "tenant", "connector_owner_key", "action_slot_id", "destination_slot_id"),
 )
 
 push_slot: Final = table(
@@ -148,7 +147,7 @@ push_slot: Final = table(
     sa.CheckConstraint("acknowledged_version <= wanted_version", name="nothing_is_acknowledged_before_it_is_wanted"),
     sa.CheckConstraint("refused_version <= wanted_version", name="nothing_is_refused_before_it_is_wanted"),
     sa.Index("pushlink_slot_by_record", "tenant", "source_object", "source_record_id"),
-    sa.Index("pushlink_slot_by_slots", "connector_owner_key", "action_slot_id", "destination_slot_id"),
+    sa.Index("pushlink_slot_by_slots", "tenant", "connector_owner_key", "action_slot_id", "destination_slot_id"),
 )
 
 push_attempt: Final = table(

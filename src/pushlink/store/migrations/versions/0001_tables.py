@@ -87,7 +87,7 @@ remote_link = sa.Table(
     sa.CheckConstraint("remote_id <> ''", name="a_link_has_a_remote_id"),
     sa.Index("pushlink_link_by_link_key", "link_key"),
     sa.Index("pushlink_link_by_record", "tenant", "source_object", "source_record_id"),
-    sa.Index("pushlink_link_by_slots", "connector_owner_key", "action_slot_id", "destination_slot_id"),
+    sa.Index("pushlink_link_by_slots", "tenant", "connector_owner_key", "action_slot_id", "destination_slot_id"),
 )
 
 push_slot = sa.Table(
@@ -118,7 +118,7 @@ push_slot = sa.Table(
     sa.CheckConstraint("acknowledged_version <= wanted_version", name="nothing_is_acknowledged_before_it_is_wanted"),
     sa.CheckConstraint("refused_version <= wanted_version", name="nothing_is_refused_before_it_is_wanted"),
     sa.Index("pushlink_slot_by_record", "tenant", "source_object", "source_record_id"),
-    sa.Index("pushlink_slot_by_slots", "connector_owner_key", "action_slot_id", "destination_slot_id"),
+    sa.Index("pushlink_slot_by_slots", "tenant", "connector_owner_key", "action_slot_id", "destination_slot_id"),
 )
 
 push_attempt = sa.Table(
