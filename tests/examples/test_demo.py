@@ -1,0 +1,59 @@
+"""The demo that the README shows runs as it is shown: a process of its own, judged by its verdict and its exit code."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "examples" / "demo"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment that would lead a careless demo to somebody's real database."""
+    return {**os.environ, "PUSHLINK_DATABASE_URL": f"sqlite:///{tmp_path / 'somebody.db'}", "COLUMNS": "40"}
+
+
+@pytest.mark.timeout(120)
+def test_the_demo_ends_with_equal_sides(tmp_path: Path, environment: dict[str, str]) -> None:
+    """It creates, updates and refuses, and finds every record equal in the end."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(DEMO / "run.py"), "--folder", str(tmp_path / "demo")],
+        capture_output=True,
+        encoding="utf-8",
+        env=environment,
+        check=False,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    said = done.stdout
+    assert "VERDICT: EQUAL: 279 records, 279 creates, 4 updates" in said
+    assert "read_denied" in said
+    assert "277 Reserved" in said
+    assert "1 Queued, 262 Unchanged" in said
+    assert [number for number in range(1, 10) if f"\n{number}  " not in said] == []
+    assert not (tmp_path / "somebody.db").exists()
+
+
+def test_the_witness_sees_every_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost record, a foreign one, a changed value and a null in place of a value that is left out are all told."""
+    monkeypatch.syspath_prepend(DEMO)
+    from crm import Person
+    from witness import differences, expected
+
+    ada = Person(id=1, full_name="Ada", email=" A@B.org", status="lead", remote_id="7")
+    eve = Person(id=2, full_name="Eve", status="customer", remote_id="8")
+    same = expected(ada)
+    assert same == {"id": 7, "name": "Ada", "email": "a@b.org", "born_on": None, "stage": "prospect", "origin": "crm"}
+    assert list(differences("Person", [ada], [same])) == []
+    told = list(differences("Person", [ada, eve], [{**same, "name": "Eda", "details": None}, {"id": 9}]))
+    assert told == [
+        "Person 1, details: None here, None there",
+        "Person 1, name: 'Ada' here, 'Eda' there",
+        "Person 2 has no remote record 8",
+        "remote record 9 of Person belongs to nobody here",
+    ]
