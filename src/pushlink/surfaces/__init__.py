@@ -1,0 +1,1 @@
+"""What people and scripts touch. A surface parses, calls one operation, and shows the answer; it decides nothing."""

@@ -1,0 +1,130 @@
+"""pack: check, publish, apply and list packs."""
+# ruff: noqa: PLC0415 - what is heavy is imported when a command runs, so that --help answers at once
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pushlink.surfaces.exits import Exit
+from pushlink.surfaces.opening import open_runtime
+from pushlink.surfaces.options import ConfigOption, JsonOption, TenantOption, examples
+from pushlink.surfaces.output import Output
+
+if TYPE_CHECKING:
+    from pushlink.operations.packs import AppliedView, CheckedPack
+
+
+def schema(as_json: JsonOption = False) -> None:
+    """Print the JSON Schema of a pack, for editors and tools."""
+    from pushlink.operations import packs
+
+    Output(as_json=as_json).document(packs.schema())
+
+
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Pack files.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Check pack files; nothing is installed, and no database is asked."""
+    from pushlink.operations import packs
+
+    output = Output(as_json=as_json)
+    checked = packs.check(files)
+    usable = all(one.is_usable for one in checked)
+    if as_json:
+        output.document({"usable": usable, "packs": checked})
+    else:
+        for one in checked:
+            _show_checked(output, one)
+    raise typer.Exit(Exit.OK if usable else Exit.REFUSED)
+
+
+def _show_checked(output: Output, one: CheckedPack) -> None:
+    for finding in one.findings:
+        rule = f" [{finding.rule}]" if finding.rule else ""
+        place = f"{finding.file}:{finding.line}:{finding.column}"
+        output.say(f"{place}: {finding.severity}: {finding.path or '(document)'}: {finding.message}{rule}")
+    if one.is_usable:
+        output.say(f"{one.file}: {one.pack} {one.version} can be used, with {one.actions} actions.")
+    else:
+        output.say(f"{one.file}: it cannot be used; mend what is listed.")
+
+
+def apply(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pack file.")],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why, for the audit.", show_default=False)
+    ] = "",
+    config: ConfigOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Install a pack, or its newer version, for a tenant; applying the same file again changes nothing."""
+    from pushlink.operations import packs
+    from pushlink.store.access import writing
+
+    output = Output(as_json=as_json)
+    with open_runtime(config) as runtime, writing(runtime.engine) as conn:
+        done = packs.apply(
+            conn,
+            file,
+            tenant=tenant,
+            install_ids=runtime.world.ids.fresh,
+            actor=f"cli:{getpass.getuser()}",
+            now=runtime.world.clock.now(conn),
+            reason=reason.strip() or packs.APPLY_REASON,
+        )
+    if as_json:
+        output.document({"applied": done})
+    else:
+        _show_applied(output, done)
+
+
+def _show_applied(output: Output, done: AppliedView) -> None:
+    tenant = f" for tenant {done.tenant}" if done.tenant else ""
+    if not done.is_changed:
+        output.say(f"{done.pack} {done.version} is installed{tenant} already, exactly so.")
+        return
+    verb = "is installed" if done.is_new_incarnation else f"is applied (revision {done.install_revision})"
+    output.say(f"{done.pack} {done.version} {verb}{tenant}; catalogue revision {done.catalog_revision}.")
+    for name in ("added", "returned", "dropped", "moved"):
+        slots: tuple[str, ...] = getattr(done, f"{name}_slots")
+        output.say(*(f"  {name} slot {slot}" for slot in slots))
+
+
+def list_(config: ConfigOption = None, tenant: TenantOption = "", as_json: JsonOption = False) -> None:
+    """List the packs of a tenant, those that were uninstalled too."""
+    from pushlink.operations import packs
+    from pushlink.store.access import reading
+
+    output = Output(as_json=as_json)
+    with open_runtime(config) as runtime, reading(runtime.engine) as conn:
+        installs = packs.installs(conn, tenant=tenant)
+    if as_json:
+        output.document({"installs": installs})
+    elif not installs:
+        output.say("No pack is installed. next: pushlink pack apply FILE")
+    else:
+        output.table(
+            ("pack", "version", "status", "revision", "namespace", "owner", "updated"),
+            [
+                (i.pack, i.version, i.status, i.revision, i.namespace, i.connector_owner_key, i.updated_at)
+                for i in installs
+            ],
+        )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    pack = typer.Typer(help="Packs: remote APIs as data.", no_args_is_help=True)
+    pack.command(epilog=examples("pushlink pack schema > pack.schema.json"))(schema)
+    pack.command(epilog=examples("pushlink pack check packs/*.yaml"))(check)
+    pack.command(
+        epilog=examples("pushlink pack apply packs/notes.yaml", "pushlink pack apply packs/notes.yaml --tenant north")
+    )(apply)
+    pack.command(name="list", epilog=examples("pushlink pack list", "pushlink pack list --tenant north --json"))(list_)
+    app.add_typer(pack, name="pack")

@@ -1,0 +1,282 @@
+"""save and push: reserving what a record wants to have pushed, and dispatching it right here."""
+# ruff: noqa: PLC0415 - what is heavy is imported when a command runs, so that --help answers at once
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from pushlink.errors import CallerError, Contended
+from pushlink.surfaces.exits import Exit
+from pushlink.surfaces.opening import open_runtime, record_of, world_if_any
+from pushlink.surfaces.options import (
+    ConfigOption,
+    JsonOption,
+    ObjectArgument,
+    RecordArgument,
+    TenantOption,
+    examples,
+)
+from pushlink.surfaces.output import Output, inline_json, plain_object
+
+if TYPE_CHECKING:
+    from pushlink.bootstrap import Runtime
+    from pushlink.flows.outcomes import Outcome
+    from pushlink.ports import RecordRef
+
+#: Times that a batch is run again after it lost a race to other writers.
+TRIES: Final = 10
+
+
+def save(
+    source_object: ObjectArgument,
+    record_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The record's id; without it, --all.", show_default=False)
+    ] = None,
+    user: Annotated[str, typer.Option("--user", metavar="USER", help="On whose authority.", show_default=False)] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Save every record of the object.")] = False,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=5_000, help="Records in one transaction.")] = 500,
+    config: ConfigOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Reserve the pushes of a record, or of all records, on a user's authority; a worker sends them."""
+    output = Output(as_json=as_json)
+    if not user:
+        raise CallerError("A save needs the user on whose authority it reads.", next_step="add --user USER")
+    if everything is (record_id is not None):
+        raise CallerError("Name a record's id, or say --all; not both.", next_step="pushlink save --help")
+    with open_runtime(config) as runtime:
+        if record_id is not None:
+            ref = record_of(runtime, source_object, record_id)
+            [outcomes] = _save(runtime, [ref], user=user, tenant=tenant)
+            _show_outcomes(output, outcomes)
+            refused = any(_name(outcome) == "refused" for outcome in outcomes)
+        else:
+            totals = _save_all(output, runtime, source_object, user=user, tenant=tenant, batch=batch)
+            _show_totals(output, totals)
+            refused = bool(totals.refused)
+    raise typer.Exit(Exit.REFUSED if refused else Exit.OK)
+
+
+def _save(runtime: Runtime, refs: Sequence[RecordRef], *, user: str, tenant: str) -> list[list[Outcome]]:
+    """Save in a transaction of pushlink's own engine, again when another writer was quicker."""
+    from pushlink.store.access import writing
+
+    for left in reversed(range(TRIES)):
+        try:
+            with writing(runtime.engine) as conn:
+                return runtime.save_many(conn, refs, user=user, tenant=tenant)
+        except Contended:
+            if left == 0:
+                raise
+    return []
+
+
+# ------------------------------------------------------------------------------------------------ one record
+
+
+def _name(outcome: Outcome) -> str:
+    return type(outcome).__name__.lower()
+
+
+def _outcome_document(outcome: Outcome) -> dict[str, Any]:
+    """One flat shape for all outcomes; what one does not have is null."""
+    about = outcome.about
+    names = ("attempt_id", "ordinal", "version", "waits_for", "code", "message", "evidence", "next_verbs")
+    found = {name: getattr(outcome, name, None) for name in (*names, "wanted_version")}
+    shown = {
+        "outcome": _name(outcome),
+        "tenant": about.tenant,
+        "source_object": about.source_object,
+        "record_id": about.record_id,
+        "action": about.action,
+        "link_key": about.link_key,
+    }
+    return plain_object({**shown, **found})
+
+
+def _show_outcomes(output: Output, outcomes: Sequence[Outcome]) -> None:
+    documents = [_outcome_document(outcome) for outcome in outcomes]
+    if output.as_json:
+        output.document({"outcomes": documents})
+        return
+    if not documents:
+        output.say("No action of an installed pack concerns this record now.")
+    for one in documents:
+        output.say(f"{one['outcome']}: {one['action'] or one['source_object']}: {_said(one)}")
+        if one["code"]:
+            output.say(*(f"  {name}: {inline_json(value)}" for name, value in (one["evidence"] or {}).items()))
+            if one["next_verbs"]:
+                output.say(f"  next: {', '.join(one['next_verbs'])}")
+
+
+def _said(one: dict[str, Any]) -> str:
+    match one["outcome"]:
+        case "reserved":
+            return f"create {one['ordinal']} is reserved as attempt {one['attempt_id']}."
+        case "deferred":
+            return f"create {one['ordinal']} waits for another record (attempt {one['attempt_id']})."
+        case "queued" if one["waits_for"]:
+            return f"version {one['version']} is wanted and waits ({one['waits_for']})."
+        case "queued":
+            return f"version {one['version']} goes with update attempt {one['attempt_id']}."
+        case "unchanged":
+            return f"nothing to send; version {one['version']} has these values."
+        case _:
+            kept = f" The values are kept as version {one['wanted_version']}." if one["wanted_version"] else ""
+            return f"{one['code']}: {one['message']}{kept}"
+
+
+# ------------------------------------------------------------------------------------------------ all records
+
+
+@dataclass(slots=True)
+class _Totals:
+    records: int = 0
+    skipped: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    def add(self, outcomes: Sequence[Sequence[Outcome]], skipped: int) -> None:
+        self.records += len(outcomes)
+        self.skipped += skipped
+        for found in outcomes:
+            for outcome in found:
+                name = _name(outcome)
+                self.outcomes[name] += 1
+                if name == "refused":
+                    self.refused[str(_outcome_document(outcome)["code"])] += 1
+
+
+def _save_all(output: Output, runtime: Runtime, source_object: str, *, user: str, tenant: str, batch: int) -> _Totals:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from pushlink.adapters.listing import count_records
+    from pushlink.store.access import reading
+
+    started = time.monotonic()
+    totals = _Totals()
+    with reading(runtime.engine) as conn:
+        count = count_records(runtime.records, conn, source_object)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]:>8.0f}/s"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=output.err, transient=True, disable=not output.err.is_terminal) as progress:
+        task = progress.add_task("saving", total=count, rate=0.0)
+        for refs, skipped in _batches(runtime, source_object, batch):
+            totals.add(_save(runtime, refs, user=user, tenant=tenant), skipped)
+            totals.seconds = time.monotonic() - started
+            rate = totals.records / max(totals.seconds, 0.001)
+            progress.update(task, completed=totals.records + totals.skipped, rate=rate)
+    return totals
+
+
+def _batches(runtime: Runtime, source_object: str, limit: int) -> Iterator[tuple[Sequence[RecordRef], int]]:
+    from pushlink.adapters.listing import list_records
+    from pushlink.store.access import reading
+
+    after: tuple[object, ...] | None = None
+    while True:
+        with reading(runtime.engine) as conn:
+            found = list_records(runtime.records, conn, source_object, after=after, limit=limit)
+        yield found.refs, found.skipped
+        after = found.last_key
+        if after is None:
+            return
+
+
+def _show_totals(output: Output, totals: _Totals) -> None:
+    if output.as_json:
+        output.document(
+            {
+                "records": totals.records,
+                "skipped": totals.skipped,
+                "outcomes": dict(sorted(totals.outcomes.items())),
+                "refused": dict(sorted(totals.refused.items())),
+                "seconds": round(totals.seconds, 3),
+            }
+        )
+        return
+    rate = totals.records / max(totals.seconds, 0.001)
+    output.say(f"{totals.records} records in {totals.seconds:.1f} s ({rate:.0f}/s).")
+    output.say(*(f"  {name}: {count}" for name, count in sorted(totals.outcomes.items())))
+    output.say(*(f"    {code}: {count}" for code, count in sorted(totals.refused.items())))
+    if totals.skipped:
+        output.say(f"  {totals.skipped} rows have no id of the declared type and were left out.")
+
+
+# ------------------------------------------------------------------------------------------------ push
+
+
+def push(
+    source_object: ObjectArgument,
+    record_id: RecordArgument,
+    config: ConfigOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Dispatch what is due of one record now, and wait for the answer; save it first."""
+    from pushlink.flows.inline import CLAIMABLE, Standing
+    from pushlink.operations.explain import explain
+    from pushlink.operations.reads import attempt_view
+    from pushlink.store.access import reading
+
+    output = Output(as_json=as_json)
+    with open_runtime(config) as runtime:
+        ref = record_of(runtime, source_object, record_id)
+        dispatched = runtime.push(ref, tenant=tenant)
+        with reading(runtime.engine) as conn:
+            now = runtime.world.clock.now(conn)
+            explained = explain(
+                conn, ref.source_object, ref.record_id, tenant=tenant, now=now, world=world_if_any(runtime)
+            )
+    shown = [
+        {
+            "standing": one.standing,
+            **plain_object(
+                {"attempt": attempt_view(one.attempt, source_object=ref.source_object, record_id=ref.record_id)}
+            ),
+        }
+        for one in dispatched
+    ]
+    waits = any(
+        one.standing in {Standing.NOT_DUE, Standing.IN_WORK, Standing.OTHER_LANE} or one.attempt.status in CLAIMABLE
+        for one in dispatched
+    )
+    states = {action.action: action.state for action in explained.actions}
+    if as_json:
+        output.document({"attempts": shown, "states": states, "needs_person": explained.needs_person})
+    else:
+        if not dispatched:
+            output.say("Nothing is due of this record.")
+        for one in dispatched:
+            attempt = one.attempt
+            why = f" ({attempt.hold_code or attempt.reason_code})" if attempt.hold_code or attempt.reason_code else ""
+            remote = f", remote id {attempt.remote_id}" if attempt.remote_id else ""
+            output.say(f"{one.standing}: {attempt.operation} {attempt.id}: {attempt.status.value}{why}{remote}")
+        if explained.needs_person:
+            output.say(f"It needs a person: pushlink explain {source_object} {record_id}")
+    raise typer.Exit(Exit.PARKED if explained.needs_person else Exit.UNAVAILABLE if waits else Exit.OK)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(
+        epilog=examples(
+            "pushlink save Note 42 --user ann",
+            "pushlink save Note --all --user nightly --batch 1000",
+            "pushlink save Note 42 --user ann --tenant north --json",
+        )
+    )(save)
+    app.command(epilog=examples("pushlink save Note 42 --user ann && pushlink push Note 42"))(push)
