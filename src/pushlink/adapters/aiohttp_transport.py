@@ -23,7 +23,6 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
-from weakref import WeakSet
 
 import aiohttp
 from yarl import URL
@@ -46,7 +45,7 @@ from pushlink.adapters.wire import (
     is_framed,
     keep_headers,
 )
-from pushlink.adapters.wire_evidence import Exchange, NotWritten, Once, OnceRequest
+from pushlink.adapters.wire_evidence import Exchange, NotWritten, Once, OnceConnector, OnceRequest
 from pushlink.errors import CallerError, Code, ConfigurationError
 from pushlink.ports import Credentials, WireError, WireReply, WireRequest
 
@@ -94,7 +93,6 @@ class AiohttpTransport:
         self._session_factory = session_factory
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._seen: WeakSet[object] = WeakSet()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -116,7 +114,6 @@ class AiohttpTransport:
         scheme = "https"
         exchange = Exchange(
             bound=request.profile.reply_bytes_max,
-            seen=self._seen,
             peer_check=lambda peer: self._egress.check(peer, scheme=scheme),
         )
         clean = False
@@ -168,7 +165,7 @@ class AiohttpTransport:
 
     def _open(self, *, fresh: bool) -> aiohttp.ClientSession:
         limit, per_host = self._limits
-        connector = aiohttp.TCPConnector(
+        connector = OnceConnector(
             ssl=self._tls,
             resolver=self._resolver,
             force_close=fresh,

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from weakref import WeakSet
+from functools import partial
+from typing import Any, Final
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_middlewares import ClientHandlerType
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 
 from pushlink.adapters.wire import BodyKeeper, decode_body
 from pushlink.ports import WireError, WireReply, WireTrace
+
+#: So many interim responses may wait to be read; more come from a peer that means to keep us busy.
+INTERIM_RESPONSES_MAX: Final = 32
 
 
 class NotWritten(Exception):
@@ -31,18 +36,17 @@ class Exchange:
     """What is known of one send so far; written as things happen, and turned into a reply at any moment."""
 
     __slots__ = (
-        *("connected", "dispatched", "drained", "framed", "headers", "keeper", "peer_check", "reused", "seen"),
-        *("started", "status", "transport", "whole", "written"),
+        *("connected", "dispatched", "drained", "framed", "headers", "keeper", "peer_check", "reused", "started"),
+        *("status", "transport", "whole", "written"),
     )
 
-    def __init__(self, *, bound: int, seen: WeakSet[object], peer_check: Callable[[str], None]) -> None:
+    def __init__(self, *, bound: int, peer_check: Callable[[str], None]) -> None:
         self.dispatched = self.connected = self.reused = self.started = False
         self.written = self.drained = self.whole = self.framed = False
         self.status: int | None = None
         self.headers: tuple[tuple[str, str], ...] = ()
         self.keeper = BodyKeeper(bound)
-        self.transport: asyncio.BaseTransport | None = None
-        self.seen = seen
+        self.transport: asyncio.Transport | None = None
         self.peer_check = peer_check
 
     async def guard(self, request: aiohttp.ClientRequest, handler: ClientHandlerType) -> aiohttp.ClientResponse:
@@ -63,11 +67,11 @@ class Exchange:
         self.transport = transport = conn.transport
         self.connected = True
         # `should_close` tells of bytes that nobody asked for: an answer to another request, or a peer that talks first.
-        if protocol is None or transport is None or conn.closed or protocol.should_close:
+        if not isinstance(protocol, OnceHandler) or transport is None or conn.closed or protocol.should_close:
             msg = "the connection was closed or out of step before the first byte"
             raise NotWritten(msg)
-        self.reused = protocol in self.seen
-        self.seen.add(protocol)
+        self.reused = protocol.requests > 0
+        protocol.requests += 1
         peer = transport.get_extra_info("peername")
         self.peer_check(str(peer[0]) if peer else "")
         self.started = True
@@ -117,8 +121,37 @@ class Exchange:
 
     def abort(self) -> None:
         """Close the socket at once, whatever is still buffered."""
-        if isinstance(self.transport, asyncio.WriteTransport):
+        if self.transport is not None:
             self.transport.abort()
+
+
+class OnceHandler(ResponseHandler):
+    """A connection that counts its requests, and tells the reader at once when what arrives makes no sense."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.requests = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived; a flood of interim responses ends the connection before it ends our patience."""
+        super().data_received(data)
+        if len(self) > INTERIM_RESPONSES_MAX and self.transport is not None:
+            self._buffer.clear()
+            self.set_exception(aiohttp.ServerDisconnectedError("too many interim responses"))
+            self.transport.abort()
+        # The library tells whoever waits for a response, but not whoever reads the body of one.
+        error, payload = self.exception(), self._payload
+        if error is not None and payload is not None and payload.exception() is None:
+            payload.set_exception(error)
+
+
+class OnceConnector(aiohttp.TCPConnector):
+    """A connector whose connections are `OnceHandler`s."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        handler: type[ResponseHandler] = OnceHandler
+        self._factory = partial(handler, self._loop)
 
 
 class OnceRequest(aiohttp.ClientRequest):
