@@ -20,7 +20,7 @@ from pushlink.flows.drifting import Drifting
 from pushlink.flows.recover import recover_claims
 from pushlink.flows.world import World
 from pushlink.ports import RecordRef
-from pushlink.protocol.snapshots import AttemptId, AuthoritySnapshot, ClaimToken, LinkKey
+from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey, thaw
 from pushlink.protocol.states import (
     CLAIMED_IN_PLACE,
     KNOWN_LANES,
@@ -62,6 +62,7 @@ class _Facts:
     links: Mapping[LinkKey, LinkRow]
     requests: Mapping[AttemptId, RequestRow]
     exists: Mapping[AttemptId, bool]
+    authors: Mapping[AttemptId, str]
     active: Mapping[str, bool]
 
 
@@ -155,12 +156,14 @@ class ClaimSteps:
         found_requests = {r.attempt_id: r for r in requests.read_requests(conn, frozen) if r is not None}
         sources = {key: source_of(slot) for key, slot in found_slots.items()}
         exist = self._world.records.records_exist(conn, [sources[row.link_key] for row in rows])
-        users = sorted({_author(row, found_slots, found_requests) for row in rows} - {""})
+        authors = {row.id: _author(row, found_slots, found_requests) for row in rows}
+        users = sorted(set(authors.values()) - {""})
         facts = _Facts(
             slots=found_slots,
             links=found_links,
             requests=found_requests,
             exists={row.id: there for row, there in zip(rows, exist, strict=True)},
+            authors=authors,
             active=dict(zip(users, self._world.authority.users_active(conn, users), strict=True)),
         )
         profiles = [r.profile_digest for r in found_requests.values()]
@@ -175,7 +178,7 @@ class ClaimSteps:
         slot = facts.slots[row.link_key]
         request = facts.requests.get(row.id)
         frozen = None if request is None else self._thawed(request)
-        author = _author(row, facts.slots, facts.requests)
+        author = facts.authors[row.id]
         common = {
             "attempt": row,
             "token": row.claim_token,
@@ -283,4 +286,4 @@ def _author(row: AttemptRow, slot_rows: Mapping[LinkKey, SlotRow], frozen: Mappi
     """The user whose authority the attempt carries: of its frozen request, else of the slot's wanted version."""
     request = frozen.get(row.id)
     text = request.authority if request is not None else slot_rows[row.link_key].wanted_authority
-    return AuthoritySnapshot.read(text).user_id if text else ""
+    return str(thaw("authority", text)["user_id"]) if text else ""

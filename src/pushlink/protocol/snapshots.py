@@ -244,7 +244,7 @@ def write_time(moment: dt.datetime) -> str:
 
 def read_time(text: str) -> dt.datetime:
     """The inverse of `write_time`."""
-    return dt.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=dt.UTC)
+    return dt.datetime.fromisoformat(text).astimezone(dt.UTC)
 
 
 def _written(contract: Contract) -> object:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey
 from pushlink.protocol.states import AttemptStatus, Hold
-from pushlink.store.dialect import array_rows
+from pushlink.store.dialect import Batch, array_rows
 from pushlink.store.events import Event, insert_events, write_json
 from pushlink.store.rows import AttemptRow, columns_of, read_row
 from pushlink.store.tables import UtcTime, push_attempt
@@ -63,15 +64,7 @@ def lock_claims(conn: sa.Connection, claims: Sequence[tuple[AttemptId, ClaimToke
     """Lock each attempt and say whether its claim token is still the one named."""
     if not claims:
         return []
-    rows = array_rows(conn, "claims", {"id": sa.Text()}, [(i,) for i, _ in claims])
-    t = push_attempt
-    statement = (
-        sa.select(t.c.id, t.c.claim_token)
-        .where(t.c.id.in_(sa.select(rows.c.id)))
-        .order_by(t.c.link_key)
-        .with_for_update(key_share=True, of=t)
-    )
-    found = {row.id: row.claim_token for row in conn.execute(statement)}
+    found = {row.id: row.claim_token for row in _LOCK_CLAIMS(conn, [(i,) for i, _ in claims])}
     return [found.get(i) == token for i, token in claims]
 
 
@@ -106,42 +99,8 @@ def write_checkpoints(
     """Write `remote_io_started_at` where the fence holds. A repeat under the same token changes nothing and agrees."""
     if not items:
         return []
-    rows = array_rows(
-        conn,
-        "checkpoints",
-        {
-            "id": sa.Text(),
-            "token": sa.Text(),
-            "frozen": sa.BigInteger(),
-            "carried": sa.BigInteger(),
-            "lasts_until": UtcTime(),
-        },
-        [(i.attempt_id, i.token, i.freeze, i.version, now + dt.timedelta(milliseconds=i.needs_ms)) for i in items],
-    )
-    t, c = push_attempt, rows.c
-    instant = sa.bindparam("checkpoint_at", now, UtcTime())
-    fresh = t.c.remote_io_started_at.is_(None)
-    statement = (
-        sa.update(t)
-        .where(
-            t.c.id == c.id,
-            t.c.claim_token == c.token,
-            t.c.status == AttemptStatus.PROCESSING.value,
-            t.c.lease_until >= c.lasts_until,
-        )
-        .values(
-            remote_io_started_at=sa.func.coalesce(t.c.remote_io_started_at, instant),
-            first_io_at=sa.func.coalesce(t.c.first_io_at, instant),
-            last_checkpoint_at=sa.func.coalesce(t.c.remote_io_started_at, instant),
-            freeze_count=c.frozen,
-            version=c.carried,
-            send_count=t.c.send_count + sa.case((fresh, 1), else_=0),
-            row_version=t.c.row_version + sa.case((fresh, 1), else_=0),
-            updated_at=instant,
-        )
-        .returning(t.c.id, t.c.send_count)
-    )
-    written = {row.id: row.send_count for row in conn.execute(statement)}
+    rows = [(i.attempt_id, i.token, i.freeze, i.version, now + dt.timedelta(milliseconds=i.needs_ms)) for i in items]
+    written = {row.id: row.send_count for row in _CHECKPOINT(conn, rows, checkpoint_at=now)}
     return [
         Checkpointed(send_ordinal=written[i.attempt_id])
         if i.attempt_id in written
@@ -258,3 +217,52 @@ def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime
         now=now,
     )
     return [i.row.id in written for i in items]
+
+
+def _lock_statement(rows: sa.FromClause) -> sa.Executable:
+    t = push_attempt
+    return (
+        sa.select(t.c.id, t.c.claim_token)
+        .where(t.c.id.in_(sa.select(rows.c.id)))
+        .order_by(t.c.link_key)
+        .with_for_update(key_share=True, of=t)
+    )
+
+
+def _checkpoint_statement(rows: sa.FromClause) -> sa.Executable:
+    t, c = push_attempt, rows.c
+    instant = sa.bindparam("checkpoint_at", type_=UtcTime())
+    fresh = t.c.remote_io_started_at.is_(None)
+    return (
+        sa.update(t)
+        .where(
+            t.c.id == c.id,
+            t.c.claim_token == c.token,
+            t.c.status == AttemptStatus.PROCESSING.value,
+            t.c.lease_until >= c.lasts_until,
+        )
+        .values(
+            remote_io_started_at=sa.func.coalesce(t.c.remote_io_started_at, instant),
+            first_io_at=sa.func.coalesce(t.c.first_io_at, instant),
+            last_checkpoint_at=sa.func.coalesce(t.c.remote_io_started_at, instant),
+            freeze_count=c.frozen,
+            version=c.carried,
+            send_count=t.c.send_count + sa.case((fresh, 1), else_=0),
+            row_version=t.c.row_version + sa.case((fresh, 1), else_=0),
+            updated_at=instant,
+        )
+        .returning(t.c.id, t.c.send_count)
+    )
+
+
+_LOCK_CLAIMS: Final = Batch("claims", {"id": sa.Text()}).prepare(_lock_statement)
+_CHECKPOINT: Final = Batch(
+    "checkpoints",
+    {
+        "id": sa.Text(),
+        "token": sa.Text(),
+        "frozen": sa.BigInteger(),
+        "carried": sa.BigInteger(),
+        "lasts_until": UtcTime(),
+    },
+).prepare(_checkpoint_statement)

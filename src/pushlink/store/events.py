@@ -10,12 +10,12 @@ import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import AttemptId, LinkKey
-from pushlink.store.dialect import array_rows
+from pushlink.store.dialect import ORDINALITY, Batch
 from pushlink.store.tables import UtcTime, attempt_event
 
 Subject = Literal["create", "update", "link", "slot"]
@@ -57,32 +57,34 @@ def insert_events(conn: sa.Connection, events: Sequence[Event], *, now: dt.datet
     """Append `events` in their order."""
     if not events:
         return
-    rows = array_rows(
-        conn,
-        "happened",
-        _COLUMNS,
-        [
-            (
-                e.attempt_id,
-                e.link_key,
-                e.tenant,
-                now,
-                e.subject,
-                e.event,
-                e.from_status,
-                e.to_status,
-                e.actor,
-                e.reason,
-                write_json(e.evidence),
-                e.row_version,
-            )
-            for e in events
-        ],
-    )
-    chosen = sa.select(*(rows.c[name] for name in _COLUMNS)).order_by(rows.c.ordinality)
-    conn.execute(sa.insert(attempt_event).from_select(list(_COLUMNS), chosen))
+    rows = [
+        (
+            e.attempt_id,
+            e.link_key,
+            e.tenant,
+            now,
+            e.subject,
+            e.event,
+            e.from_status,
+            e.to_status,
+            e.actor,
+            e.reason,
+            write_json(e.evidence),
+            e.row_version,
+        )
+        for e in events
+    ]
+    _INSERT(conn, rows)
 
 
 def write_json(value: Mapping[str, object] | None) -> str | None:
     """A JSON object as rows keep it; times and enums become text."""
-    return None if value is None else json.dumps(value, default=str, sort_keys=True)
+    return None if value is None else json.dumps(value, default=str)
+
+
+def _insert_statement(rows: sa.FromClause) -> sa.Executable:
+    chosen = sa.select(*(rows.c[name] for name in _COLUMNS)).order_by(rows.c[ORDINALITY])
+    return sa.insert(attempt_event).from_select(list(_COLUMNS), chosen)
+
+
+_INSERT: Final = Batch("happened", _COLUMNS).prepare(_insert_statement)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Final
 
 import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import AttemptId, Digest, Document
-from pushlink.store.dialect import array_rows, insert_ignore
+from pushlink.store.dialect import Batch, array_rows, insert_ignore
 from pushlink.store.rows import RequestRow, columns_of, read_row
 from pushlink.store.tables import UtcTime, frozen_document, push_request
 
@@ -27,12 +28,7 @@ def read_requests(conn: sa.Connection, ids: Sequence[AttemptId]) -> list[Request
     """The newest freeze of each attempt; `None` for an update that was never claimed."""
     if not ids:
         return []
-    rows = array_rows(conn, "ids", {"id": sa.Text()}, [(i,) for i in ids])
-    t = push_request
-    statement = (
-        sa.select(*columns_of(RequestRow, t)).join_from(rows, t, t.c.attempt_id == rows.c.id).order_by(t.c.freeze)
-    )
-    found = {row.attempt_id: read_row(RequestRow, row) for row in conn.execute(statement)}
+    found = {row.attempt_id: read_row(RequestRow, row) for row in _READ(conn, [(i,) for i in ids])}
     return [found.get(i) for i in ids]
 
 
@@ -63,3 +59,12 @@ def read_documents(conn: sa.Connection, digests: Sequence[Digest]) -> dict[Diges
     t = frozen_document
     statement = sa.select(t.c.digest, t.c.document).join_from(rows, t, t.c.digest == rows.c.digest)
     return {Digest(row.digest): row.document for row in conn.execute(statement)}
+
+
+def _read_statement(rows: sa.FromClause) -> sa.Executable:
+    t = push_request
+    columns = columns_of(RequestRow, t)
+    return sa.select(*columns).join_from(rows, t, t.c.attempt_id == rows.c.id).order_by(t.c.freeze)
+
+
+_READ: Final = Batch("ids", {"id": sa.Text()}).prepare(_read_statement)

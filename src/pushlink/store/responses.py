@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey
-from pushlink.store.dialect import array_rows
+from pushlink.store.dialect import ORDINALITY, Batch
 from pushlink.store.events import write_json
 from pushlink.store.rows import read_headers, write_headers
 from pushlink.store.tables import push_response
@@ -35,48 +36,34 @@ def insert_responses(conn: sa.Connection, items: Sequence[Received], *, now: dt.
     """Store each reply before its interpretation takes effect, in the same transaction."""
     if not items:
         return
-    conn.execute(
-        sa.insert(push_response),
-        [
-            {
-                "attempt_id": i.attempt_id,
-                "link_key": i.link_key,
-                "claim_token": i.token,
-                "send_ordinal": i.send_ordinal,
-                "received_at": now,
-                "status": i.reply.status,
-                "headers": write_headers(i.reply.headers),
-                "body": i.reply.body,
-                "body_complete": i.reply.body_complete,
-                "body_size": i.reply.body_size,
-                "body_digest": i.reply.body_digest or None,
-                "trace": json.dumps(
-                    {**asdict(i.reply.trace), "error": i.reply.error, "error_text": i.reply.error_text}
-                ),
-                "verdict": write_json(i.verdict),
-                "candidate_id": i.candidate_id,
-                "late": i.late,
-            }
-            for i in items
-        ],
-    )
+    rows = [
+        (
+            i.attempt_id,
+            i.link_key,
+            i.token,
+            i.send_ordinal,
+            now,
+            i.reply.status,
+            write_headers(i.reply.headers),
+            i.reply.body,
+            i.reply.body_complete,
+            i.reply.body_size,
+            i.reply.body_digest or None,
+            _write_trace(i.reply),
+            write_json(i.verdict),
+            i.candidate_id,
+            i.late,
+        )
+        for i in items
+    ]
+    _INSERT(conn, rows)
 
 
 def read_stored(conn: sa.Connection, sends: Sequence[tuple[AttemptId, ClaimToken, int]]) -> list[bool]:
     """Whether the reply of each send (attempt, claim, ordinal) is stored: settles a commit of unknown outcome."""
     if not sends:
         return []
-    rows = array_rows(
-        conn,
-        "sends",
-        {"attempt_id": sa.Text(), "token": sa.Text(), "ordinal": sa.BigInteger()},
-        list(sends),
-    )
-    t, s = push_response, rows.c
-    statement = sa.select(s.attempt_id, s.token, s.ordinal).join_from(
-        rows, t, sa.and_(t.c.attempt_id == s.attempt_id, t.c.claim_token == s.token, t.c.send_ordinal == s.ordinal)
-    )
-    found = {tuple(row) for row in conn.execute(statement)}
+    found = {tuple(row) for row in _READ_STORED(conn, sends)}
     return [send in found for send in sends]
 
 
@@ -97,3 +84,32 @@ def read_reply(row: sa.Row[tuple[object, ...]]) -> StoredReply:
         body_size=kept["body_size"],
         body_digest=kept["body_digest"] or "",
     )
+
+
+def _write_trace(reply: StoredReply) -> str:
+    trace = {field: getattr(reply.trace, field) for field in _TRACE_FIELDS}
+    return json.dumps({**trace, "error": reply.error, "error_text": reply.error_text})
+
+
+def _insert_statement(rows: sa.FromClause) -> sa.Executable:
+    chosen = sa.select(*(rows.c[name] for name in _COLUMNS)).order_by(rows.c[ORDINALITY])
+    return sa.insert(push_response).from_select(list(_COLUMNS), chosen)
+
+
+def _stored_statement(rows: sa.FromClause) -> sa.Executable:
+    t, s = push_response, rows.c
+    return sa.select(s.attempt_id, s.token, s.send_ordinal).join_from(
+        rows,
+        t,
+        sa.and_(t.c.attempt_id == s.attempt_id, t.c.claim_token == s.token, t.c.send_ordinal == s.send_ordinal),
+    )
+
+
+_TRACE_FIELDS: Final = tuple(field.name for field in fields(WireTrace))
+_COLUMNS: Final[Mapping[str, sa.types.TypeEngine[Any]]] = {
+    column.name: column.type for column in push_response.columns if column.name != "id"
+}
+_INSERT: Final = Batch("received", _COLUMNS).prepare(_insert_statement)
+_READ_STORED: Final = Batch(
+    "sends", {"attempt_id": sa.Text(), "token": sa.Text(), "send_ordinal": sa.BigInteger()}
+).prepare(_stored_statement)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
@@ -148,21 +148,33 @@ class SlotRow:
     row_version: int
 
 
-def read_row(kind: type[T], row: sa.Row[Any], *, prefix: str = "") -> T:
-    """Build `kind` from a result row whose columns carry its field names behind `prefix`."""
-    mapping = row._mapping  # noqa: SLF001 - the public mapping view of a SQLAlchemy row
-    values = {field.name: mapping[prefix + field.name] for field in fields(kind)}  # type: ignore[arg-type]
-    if kind is AttemptRow:
-        values["operation"] = Operation(values["operation"])
-        values["status"] = AttemptStatus(values["status"])
-    elif kind is LinkRow:
-        values["status"] = LinkStatus(values["status"])
+def read_row(kind: type[T], row: sa.Row[Any]) -> T:
+    """Build `kind` from a result row that was selected with `columns_of`: its columns are the fields, in order."""
+    values = dict(zip(_field_names(kind), row, strict=True))
+    for name, convert in _CONVERTERS.get(kind, ()):
+        values[name] = convert(values[name])
     return kind(**values)
 
 
 def columns_of(kind: type[Any], table: sa.Table) -> list[sa.Column[Any]]:
     """The columns of `table` that `kind` has a field for, in field order."""
-    return [table.c[field.name] for field in fields(kind)]
+    return [table.c[name] for name in _field_names(kind)]
+
+
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(field.name for field in fields(kind))
+    return names
+
+
+_NAMES: Final[dict[type[Any], tuple[str, ...]]] = {}
+
+
+_CONVERTERS: Final[Mapping[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]]] = {
+    AttemptRow: (("operation", Operation), ("status", AttemptStatus)),
+    LinkRow: (("status", LinkStatus),),
+}
 
 
 def slots_of(row: SlotRow | LinkRow) -> Slots:

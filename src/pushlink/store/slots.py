@@ -9,12 +9,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import Digest, LinkKey
-from pushlink.store.dialect import array_rows, insert_ignore
+from pushlink.store.dialect import Batch, array_rows, insert_ignore
 from pushlink.store.events import write_json
 from pushlink.store.rows import SlotRow, columns_of, read_row
 from pushlink.store.tables import UtcTime, push_slot
@@ -61,15 +62,8 @@ def lock_slots(conn: sa.Connection, keys: Sequence[LinkKey], *, nowait: bool) ->
     """Lock and read; with `nowait` a slot that a slow host holds raises at once, and the caller's group is split."""
     if not keys:
         return []
-    rows = array_rows(conn, "keys", {"link_key": sa.Text()}, [(key,) for key in sorted(set(keys))])
-    t = push_slot
-    statement = (
-        sa.select(*columns_of(SlotRow, t))
-        .where(t.c.link_key.in_(sa.select(rows.c.link_key)))
-        .order_by(t.c.link_key)
-        .with_for_update(nowait=nowait, key_share=True, of=t)
-    )
-    found = {row.link_key: read_row(SlotRow, row) for row in conn.execute(statement)}
+    locked = _LOCK_NOWAIT if nowait else _LOCK
+    found = {row.link_key: read_row(SlotRow, row) for row in locked(conn, [(key,) for key in sorted(set(keys))])}
     return [found.get(key) for key in keys]
 
 
@@ -77,10 +71,7 @@ def read_slots(conn: sa.Connection, keys: Sequence[LinkKey]) -> list[SlotRow | N
     """Read without a lock: for claims and for people, never for a gate."""
     if not keys:
         return []
-    rows = array_rows(conn, "keys", {"link_key": sa.Text()}, [(key,) for key in keys])
-    t = push_slot
-    statement = sa.select(*columns_of(SlotRow, t)).join_from(rows, t, t.c.link_key == rows.c.link_key)
-    found = {row.link_key: read_row(SlotRow, row) for row in conn.execute(statement)}
+    found = {row.link_key: read_row(SlotRow, row) for row in _READ(conn, [(key,) for key in keys])}
     return [found.get(key) for key in keys]
 
 
@@ -160,30 +151,7 @@ def acknowledge_versions(conn: sa.Connection, items: Sequence[Acknowledgement]) 
     """Move `acknowledged_version` or `refused_version` up to the version that was sent; never back, never past it."""
     if not items:
         return
-    rows = array_rows(
-        conn,
-        "answers",
-        {"link_key": sa.Text(), "sent": sa.BigInteger(), "digest": sa.Text(), "refusal": sa.Text()},
-        [(i.link_key, i.version, i.values_digest, write_json(i.refused)) for i in items],
-    )
-    t, a = push_slot, rows.c
-    applied = sa.and_(a.refusal.is_(None), a.sent > t.c.acknowledged_version)
-    refused = sa.and_(a.refusal.is_not(None), a.sent > t.c.refused_version)
-    statement = (
-        sa.update(t)
-        .where(t.c.link_key == a.link_key)
-        .values(
-            acknowledged_version=sa.case((applied, a.sent), else_=t.c.acknowledged_version),
-            applied_values_digest=sa.case((applied, a.digest), else_=t.c.applied_values_digest),
-            refused_version=sa.case((refused, a.sent), else_=t.c.refused_version),
-            refused_evidence=sa.case((refused, a.refusal), else_=t.c.refused_evidence),
-            wanted_state=sa.case(
-                (sa.and_(refused, a.sent == t.c.wanted_version), "refused_version"), else_=t.c.wanted_state
-            ),
-            row_version=t.c.row_version + 1,
-        )
-    )
-    conn.execute(statement)
+    _ACKNOWLEDGE(conn, [(i.link_key, i.version, i.values_digest, write_json(i.refused)) for i in items])
 
 
 def forget_applied(conn: sa.Connection, keys: Sequence[LinkKey]) -> None:
@@ -223,3 +191,48 @@ def mark_source_deleted(conn: sa.Connection, keys: Sequence[LinkKey], *, now: dt
             row_version=push_slot.c.row_version + 1,
         )
     )
+
+
+def _lock_statement(rows: sa.FromClause, *, nowait: bool) -> sa.Executable:
+    t = push_slot
+    return (
+        sa.select(*columns_of(SlotRow, t))
+        .where(t.c.link_key.in_(sa.select(rows.c.link_key)))
+        .order_by(t.c.link_key)
+        .with_for_update(nowait=nowait, key_share=True, of=t)
+    )
+
+
+def _read_statement(rows: sa.FromClause) -> sa.Executable:
+    t = push_slot
+    return sa.select(*columns_of(SlotRow, t)).join_from(rows, t, t.c.link_key == rows.c.link_key)
+
+
+def _acknowledge_statement(rows: sa.FromClause) -> sa.Executable:
+    t, a = push_slot, rows.c
+    applied = sa.and_(a.refusal.is_(None), a.sent > t.c.acknowledged_version)
+    refused = sa.and_(a.refusal.is_not(None), a.sent > t.c.refused_version)
+    return (
+        sa.update(t)
+        .where(t.c.link_key == a.link_key)
+        .values(
+            acknowledged_version=sa.case((applied, a.sent), else_=t.c.acknowledged_version),
+            applied_values_digest=sa.case((applied, a.digest), else_=t.c.applied_values_digest),
+            refused_version=sa.case((refused, a.sent), else_=t.c.refused_version),
+            refused_evidence=sa.case((refused, a.refusal), else_=t.c.refused_evidence),
+            wanted_state=sa.case(
+                (sa.and_(refused, a.sent == t.c.wanted_version), "refused_version"), else_=t.c.wanted_state
+            ),
+            row_version=t.c.row_version + 1,
+        )
+    )
+
+
+_KEYS: Final = Batch("keys", {"link_key": sa.Text()})
+_LOCK: Final = _KEYS.prepare(partial(_lock_statement, nowait=False))
+_LOCK_NOWAIT: Final = _KEYS.prepare(partial(_lock_statement, nowait=True))
+_READ: Final = _KEYS.prepare(_read_statement)
+_ACKNOWLEDGE: Final = Batch(
+    "answers",
+    {"link_key": sa.Text(), "sent": sa.BigInteger(), "digest": sa.Text(), "refusal": sa.Text()},
+).prepare(_acknowledge_statement)

@@ -11,7 +11,7 @@
 The rest of the store imports from here and never asks which engine it talks to.
 """
 
-from pushlink.store.dialect.arrays import ORDINALITY, array_rows
+from pushlink.store.dialect.arrays import ORDINALITY, Batch, Prepared, array_rows
 from pushlink.store.dialect.ddl import (
     append_only_ddl,
     insert_ignore,
@@ -40,8 +40,10 @@ from pushlink.store.dialect.wakeup import Listener, listen, notify
 
 __all__ = [
     "ORDINALITY",
+    "Batch",
     "Listener",
     "Lock",
+    "Prepared",
     "append_only_ddl",
     "array_rows",
     "check_durability",

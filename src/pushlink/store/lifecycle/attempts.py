@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -29,7 +29,7 @@ from pushlink.protocol.states import (
     follow_create,
     follow_update,
 )
-from pushlink.store.dialect import array_rows, insert_ignore
+from pushlink.store.dialect import Batch, insert_ignore
 from pushlink.store.events import Event, insert_events, write_json
 from pushlink.store.tables import UtcTime, push_attempt
 
@@ -91,81 +91,26 @@ def move_attempts(conn: sa.Connection, moves: Sequence[Move], *, now: dt.datetim
     if not moves:
         return []
     targets = [_target(move.operation, move.status, move.event) for move in moves]
-    rows = array_rows(
-        conn,
-        "moves",
-        {
-            "id": sa.Text(),
-            "old_status": sa.Text(),
-            "new_status": sa.Text(),
-            "token": sa.Text(),
-            "version": sa.BigInteger(),
-            "new_reason": sa.Text(),
-            "new_detail": sa.Text(),
-            "new_hold": sa.Text(),
-            "new_not_before": UtcTime(),
-            "new_doubt": sa.Boolean(),
-            "new_remote_id": sa.Text(),
-            "forgets_remote_id": sa.Boolean(),
-            "retries": sa.BigInteger(),
-            "claims": sa.Text(),
-        },
-        [
-            (
-                m.attempt_id,
-                m.status.value,
-                target.value,
-                m.token,
-                m.row_version,
-                m.reason_code,
-                write_json(m.detail),
-                m.hold.value if m.hold else None,
-                m.not_before,
-                m.in_doubt,
-                m.remote_id,
-                m.event in _FORGETS_REMOTE_ID,
-                m.retries,
-                m.claims.value,
-            )
-            for m, target in zip(moves, targets, strict=True)
-        ],
-    )
-    t, m = push_attempt, rows.c
-    keeps_claim = m.new_status.in_([s.value for s in _KEEPS_CLAIM])
-    statement = (
-        sa.update(t)
-        .where(
-            t.c.id == m.id,
-            t.c.status == m.old_status,
-            sa.or_(t.c.claim_token == m.token, sa.and_(m.token.is_(None), t.c.row_version == m.version)),
+    rows = [
+        (
+            m.attempt_id,
+            m.status,
+            target,
+            m.token,
+            m.row_version,
+            m.reason_code,
+            write_json(m.detail),
+            m.hold,
+            m.not_before,
+            m.in_doubt,
+            m.remote_id,
+            m.event in _FORGETS_REMOTE_ID,
+            m.retries,
+            m.claims,
         )
-        .values(
-            status=m.new_status,
-            hold_code=m.new_hold,
-            reason_code=m.new_reason,
-            detail=m.new_detail,
-            claim_token=sa.case((keeps_claim, t.c.claim_token), else_=sa.null()),
-            lease_until=sa.case((keeps_claim, t.c.lease_until), else_=sa.null()),
-            remote_io_started_at=sa.case(
-                (m.new_status == AttemptStatus.PENDING.value, sa.null()), else_=t.c.remote_io_started_at
-            ),
-            in_doubt=sa.func.coalesce(m.new_doubt, t.c.in_doubt),
-            remote_id=sa.case((m.forgets_remote_id, sa.null()), else_=sa.func.coalesce(m.new_remote_id, t.c.remote_id)),
-            create_key=sa.case((m.new_status == AttemptStatus.SUPERSEDED.value, sa.null()), else_=t.c.create_key),
-            update_key=sa.case((m.new_status.in_([s.value for s in UPDATE_OPEN]), t.c.update_key), else_=sa.null()),
-            not_before=sa.func.coalesce(m.new_not_before, t.c.not_before),
-            retry_count=t.c.retry_count + m.retries,
-            claim_count=sa.case(
-                (m.claims == Claims.RESET.value, 0),
-                (sa.and_(m.claims == Claims.FORGIVE.value, t.c.claim_count > 0), t.c.claim_count - 1),
-                else_=t.c.claim_count,
-            ),
-            updated_at=sa.bindparam("moved_at", now, UtcTime()),
-            row_version=t.c.row_version + 1,
-        )
-        .returning(t.c.id, t.c.row_version)
-    )
-    versions = {row.id: row.row_version for row in conn.execute(statement)}
+        for m, target in zip(moves, targets, strict=True)
+    ]
+    versions = {row.id: row.row_version for row in _MOVE(conn, rows, moved_at=now)}
     results: list[Moved | Lost] = [
         Moved(status=target, row_version=versions[move.attempt_id])
         if move.attempt_id in versions
@@ -211,57 +156,30 @@ def insert_attempts(conn: sa.Connection, items: Sequence[NewAttempt], *, now: dt
     """Reserve each attempt unless its create key or update key is taken; the unique index decides, not a read."""
     if not items:
         return []
-    create = Operation.CREATE
     status = {item.id: _target(item.operation, None, _RESERVE[item.operation]) for item in items}
-    columns: dict[str, sa.types.TypeEngine[Any]] = {
-        "id": sa.Text(),
-        "link_key": sa.Text(),
-        "tenant": sa.Text(),
-        "destination_slot_id": sa.Text(),
-        "operation": sa.Text(),
-        "dispatch_lane": sa.Text(),
-        "status": sa.Text(),
-        "create_key": sa.Text(),
-        "update_key": sa.Text(),
-        "ordinal": sa.BigInteger(),
-        "version": sa.BigInteger(),
-        "freeze_count": sa.BigInteger(),
-        "retry_count": sa.BigInteger(),
-        "not_before": UtcTime(),
-        "expires_at": UtcTime(),
-        "created_at": UtcTime(),
-        "updated_at": UtcTime(),
-    }
-    rows = array_rows(
-        conn,
-        "reserved",
-        columns,
-        [
-            (
-                i.id,
-                i.link_key,
-                i.tenant,
-                i.destination_slot_id,
-                i.operation.value,
-                i.lane.value,
-                status[i.id].value,
-                i.link_key if i.operation is create else None,
-                None if i.operation is create else i.link_key,
-                i.ordinal,
-                i.version,
-                i.freeze_count,
-                i.retry_count,
-                i.not_before,
-                i.expires_at,
-                now,
-                now,
-            )
-            for i in items
-        ],
-    )
-    chosen = sa.select(*(rows.c[name] for name in columns)).where(sa.true()).order_by(rows.c.link_key)
-    statement = insert_ignore(push_attempt).from_select(list(columns), chosen).returning(push_attempt.c.id)
-    written = {row.id for row in conn.execute(statement)}
+    rows = [
+        (
+            i.id,
+            i.link_key,
+            i.tenant,
+            i.destination_slot_id,
+            i.operation,
+            i.lane,
+            status[i.id],
+            i.link_key if i.operation is Operation.CREATE else None,
+            None if i.operation is Operation.CREATE else i.link_key,
+            i.ordinal,
+            i.version,
+            i.freeze_count,
+            i.retry_count,
+            i.not_before,
+            i.expires_at,
+            now,
+            now,
+        )
+        for i in items
+    ]
+    written = {row.id for row in _INSERT(conn, rows)}
     insert_events(
         conn,
         [
@@ -308,35 +226,70 @@ def claim_attempts(conn: sa.Connection, items: Sequence[Claim], *, now: dt.datet
     """
     if not items:
         return []
-    rows = array_rows(
-        conn,
-        "claims",
-        {
-            "id": sa.Text(),
-            "version": sa.BigInteger(),
-            "old_status": sa.Text(),
-            "new_status": sa.Text(),
-            "token": sa.Text(),
-            "incarnation": sa.Text(),
-            "timeline": sa.Text(),
-            "until": UtcTime(),
-        },
-        [
-            (
-                c.attempt_id,
-                c.row_version,
-                c.status.value,
-                _claimed(c).value,
-                c.token,
-                c.incarnation,
-                c.timeline,
-                c.lease_until,
-            )
-            for c in items
-        ],
+    rows = [
+        (
+            c.attempt_id,
+            c.row_version,
+            c.status,
+            _claimed(c),
+            c.token,
+            c.incarnation,
+            c.timeline,
+            c.lease_until,
+        )
+        for c in items
+    ]
+    written = {row.id for row in _CLAIM(conn, rows, claimed_at=now)}
+    return [item.attempt_id in written for item in items]
+
+
+def _move_statement(rows: sa.FromClause) -> sa.Executable:
+    t, m = push_attempt, rows.c
+    keeps_claim = m.new_status.in_([s.value for s in _KEEPS_CLAIM])
+    return (
+        sa.update(t)
+        .where(
+            t.c.id == m.id,
+            t.c.status == m.old_status,
+            sa.or_(t.c.claim_token == m.token, sa.and_(m.token.is_(None), t.c.row_version == m.version)),
+        )
+        .values(
+            status=m.new_status,
+            hold_code=m.new_hold,
+            reason_code=m.new_reason,
+            detail=m.new_detail,
+            claim_token=sa.case((keeps_claim, t.c.claim_token), else_=sa.null()),
+            lease_until=sa.case((keeps_claim, t.c.lease_until), else_=sa.null()),
+            remote_io_started_at=sa.case(
+                (m.new_status == AttemptStatus.PENDING.value, sa.null()), else_=t.c.remote_io_started_at
+            ),
+            in_doubt=sa.func.coalesce(m.new_doubt, t.c.in_doubt),
+            remote_id=sa.case((m.forgets_remote_id, sa.null()), else_=sa.func.coalesce(m.new_remote_id, t.c.remote_id)),
+            create_key=sa.case((m.new_status == AttemptStatus.SUPERSEDED.value, sa.null()), else_=t.c.create_key),
+            update_key=sa.case((m.new_status.in_([s.value for s in UPDATE_OPEN]), t.c.update_key), else_=sa.null()),
+            not_before=sa.func.coalesce(m.new_not_before, t.c.not_before),
+            retry_count=t.c.retry_count + m.retries,
+            claim_count=sa.case(
+                (m.claims == Claims.RESET.value, 0),
+                (sa.and_(m.claims == Claims.FORGIVE.value, t.c.claim_count > 0), t.c.claim_count - 1),
+                else_=t.c.claim_count,
+            ),
+            updated_at=sa.bindparam("moved_at", type_=UtcTime()),
+            row_version=t.c.row_version + 1,
+        )
+        .returning(t.c.id, t.c.row_version)
     )
+
+
+def _insert_statement(rows: sa.FromClause) -> sa.Executable:
+    names = list(_INSERTED.columns)
+    chosen = sa.select(*(rows.c[name] for name in names)).where(sa.true()).order_by(rows.c.link_key)
+    return insert_ignore(push_attempt).from_select(names, chosen).returning(push_attempt.c.id)
+
+
+def _claim_statement(rows: sa.FromClause) -> sa.Executable:
     t, c = push_attempt, rows.c
-    statement = (
+    return (
         sa.update(t)
         .where(t.c.id == c.id, t.c.row_version == c.version, t.c.status == c.old_status, t.c.hold_code.is_(None))
         .values(
@@ -347,14 +300,70 @@ def claim_attempts(conn: sa.Connection, items: Sequence[Claim], *, now: dt.datet
             lease_until=c.until,
             not_before=sa.case((c.old_status == c.new_status, c.until), else_=t.c.not_before),
             claim_count=t.c.claim_count + 1,
-            updated_at=sa.bindparam("claimed_at", now, UtcTime()),
+            updated_at=sa.bindparam("claimed_at", type_=UtcTime()),
             row_version=t.c.row_version + 1,
         )
         .returning(t.c.id)
     )
-    written = {row.id for row in conn.execute(statement)}
-    return [item.attempt_id in written for item in items]
 
+
+_MOVE: Final = Batch(
+    "moves",
+    {
+        "id": sa.Text(),
+        "old_status": sa.Text(),
+        "new_status": sa.Text(),
+        "token": sa.Text(),
+        "version": sa.BigInteger(),
+        "new_reason": sa.Text(),
+        "new_detail": sa.Text(),
+        "new_hold": sa.Text(),
+        "new_not_before": UtcTime(),
+        "new_doubt": sa.Boolean(),
+        "new_remote_id": sa.Text(),
+        "forgets_remote_id": sa.Boolean(),
+        "retries": sa.BigInteger(),
+        "claims": sa.Text(),
+    },
+).prepare(_move_statement)
+
+_INSERTED: Final = Batch(
+    "reserved",
+    {
+        "id": sa.Text(),
+        "link_key": sa.Text(),
+        "tenant": sa.Text(),
+        "destination_slot_id": sa.Text(),
+        "operation": sa.Text(),
+        "dispatch_lane": sa.Text(),
+        "status": sa.Text(),
+        "create_key": sa.Text(),
+        "update_key": sa.Text(),
+        "ordinal": sa.BigInteger(),
+        "version": sa.BigInteger(),
+        "freeze_count": sa.BigInteger(),
+        "retry_count": sa.BigInteger(),
+        "not_before": UtcTime(),
+        "expires_at": UtcTime(),
+        "created_at": UtcTime(),
+        "updated_at": UtcTime(),
+    },
+)
+_INSERT: Final = _INSERTED.prepare(_insert_statement)
+
+_CLAIM: Final = Batch(
+    "claims",
+    {
+        "id": sa.Text(),
+        "version": sa.BigInteger(),
+        "old_status": sa.Text(),
+        "new_status": sa.Text(),
+        "token": sa.Text(),
+        "incarnation": sa.Text(),
+        "timeline": sa.Text(),
+        "until": UtcTime(),
+    },
+).prepare(_claim_statement)
 
 _RESERVE: Final[Mapping[Operation, CreateEvent | UpdateEvent]] = {
     Operation.CREATE: CreateEvent.RESERVE,

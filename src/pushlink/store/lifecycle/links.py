@@ -9,13 +9,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import AttemptId, LinkKey
 from pushlink.protocol.states import LinkEvent, LinkStatus, follow_link
-from pushlink.store.dialect import array_rows, insert_ignore
+from pushlink.store.dialect import Batch, array_rows, insert_ignore
 from pushlink.store.events import Event, insert_events, write_json
 from pushlink.store.rows import LinkRow
 from pushlink.store.tables import UtcTime, remote_link
@@ -35,20 +35,9 @@ def insert_links(conn: sa.Connection, items: Sequence[NewLink], *, now: dt.datet
     """Insert each link unless its slot or its remote record is taken; False where one of the two keys said no."""
     if not items:
         return []
-    columns: dict[str, sa.types.TypeEngine[Any]] = {
-        c.name: UtcTime() if isinstance(c.type, UtcTime) else sa.BigInteger() if c.name == "row_version" else sa.Text()
-        for c in remote_link.columns
-    }
     status = follow_link(None, LinkEvent.FINALIZE)
-    rows = array_rows(
-        conn,
-        "linked",
-        columns,
-        [tuple(status.value if name == "status" else getattr(item.row, name) for name in columns) for item in items],
-    )
-    chosen = sa.select(*(rows.c[name] for name in columns)).where(sa.true()).order_by(rows.c.link_key)
-    statement = insert_ignore(remote_link).from_select(list(columns), chosen).returning(remote_link.c.id)
-    written = {row.id for row in conn.execute(statement)}
+    rows = [tuple(status if name == "status" else getattr(item.row, name) for name in _COLUMNS) for item in items]
+    written = {row.id for row in _INSERT(conn, rows)}
     insert_events(
         conn,
         [
@@ -156,3 +145,15 @@ def move_links(conn: sa.Connection, moves: Sequence[LinkMove], *, now: dt.dateti
         now=now,
     )
     return [move.link_id in written for move in moves]
+
+
+def _insert_statement(rows: sa.FromClause) -> sa.Executable:
+    chosen = sa.select(*(rows.c[name] for name in _COLUMNS)).where(sa.true()).order_by(rows.c.link_key)
+    return insert_ignore(remote_link).from_select(list(_COLUMNS), chosen).returning(remote_link.c.id)
+
+
+_COLUMNS: Final[Mapping[str, sa.types.TypeEngine[Any]]] = {
+    c.name: UtcTime() if isinstance(c.type, UtcTime) else sa.BigInteger() if c.name == "row_version" else sa.Text()
+    for c in remote_link.columns
+}
+_INSERT: Final = Batch("linked", _COLUMNS).prepare(_insert_statement)

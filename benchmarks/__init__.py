@@ -1,0 +1,1 @@
+"""Measurements: ratios in one run, against raw I/O and against neighbours. Never a test that fails on a clock."""

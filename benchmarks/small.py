@@ -1,0 +1,339 @@
+"""`make bench-small`: reserved to finalized, one worker, against a local stub; and PgQueuer doing the same POSTs.
+
+Each variant runs in a fresh process, so that CPU times are its own; rounds are interleaved, so that a noisy moment hits
+everybody. PgQueuer claims a job, sends the POST and inserts one row with the answer; it promises nothing of what
+pushlink does. Read the ratio and the CPU per push, not the absolute rates.
+
+    python -m benchmarks.small [--count 3000] [--rounds 2] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import secrets
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from plugins.postgres import Server, new_home  # noqa: E402 - found through the line above
+
+CONCURRENCY = 128
+
+PACK = """
+pack: bench
+version: 1.0.0
+connector_owner_key: bench-owner
+namespace: bench
+profiles:
+  main: {{base_url: "http://127.0.0.1:{port}", auth: {{kind: none}}}}
+destinations:
+  - {{destination_slot_id: bench-destination, target_object: things, profile: main}}
+flows:
+  - flow: bench
+    version: 1
+    actions:
+      - action: push
+        action_slot_id: bench-action
+        source_object: Thing
+        destination: bench-destination
+        create: {{method: POST, path: /things, response: {{id: [{{from: "$response.body#/id"}}]}}}}
+        update: {{method: PATCH, path: "/things/{{remote_id}}"}}
+        mappings:
+          - {{source: name, target: /name}}
+          - {{source: amount, target: /amount}}
+        {mirror}
+"""
+MIRROR = "mirror: {remote_id_field: remote_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One run: pushes a second, and CPU microseconds a push of the worker and of the database server."""
+
+    variant: str
+    pushes_s: float
+    worker_us: float
+    database_us: float | None
+
+
+@contextmanager
+def stub() -> Iterator[tuple[int, Callable[[], int]]]:
+    """The stub process: its port, and a function that asks how many creates it has accepted."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.stub"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    stdin, stdout = process.stdin, process.stdout
+    if stdin is None or stdout is None:
+        raise SystemExit("the stub has no pipes")
+
+    def accepted() -> int:
+        stdin.write("\n")
+        stdin.flush()
+        return int(stdout.readline())
+
+    try:
+        yield int(stdout.readline()), accepted
+    finally:
+        stdin.close()
+        process.wait(timeout=10)
+        stdout.close()
+
+
+def run_pushlink(url: str, port: int, count: int, *, mirror: bool) -> tuple[float, float]:
+    """Reserve `count` records, then time one worker until all are finalized: (seconds, worker CPU seconds)."""
+    import sqlalchemy as sa
+    import uvloop
+
+    from pushlink import Runtime, WorkerOptions
+    from pushlink.packs.loader import load_pack_text
+    from pushlink.store.catalog import apply_pack
+    from pushlink.store.schema import upgrade
+
+    os.environ["PUSHLINK_SECRET"] = secrets.token_hex(16)
+    runtime = Runtime.from_settings(
+        database_url=url,
+        authority={"kind": "allow_all"},
+        egress={"allow_loopback": True},
+        objects={"Thing": {"table": "things", "key": [{"column": "id", "type": "integer"}]}},
+    )
+    upgrade(runtime.engine)
+    metadata = sa.MetaData()
+    things = sa.Table(
+        "things",
+        metadata,
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("name", sa.Text),
+        sa.Column("amount", sa.Integer),
+        sa.Column("remote_id", sa.Text),
+    )
+    pack = load_pack_text(PACK.format(port=port, mirror=MIRROR if mirror else ""))
+    with runtime.engine.begin() as conn:
+        metadata.create_all(conn)
+        conn.execute(things.insert(), [{"id": i, "name": f"thing {i}", "amount": i} for i in range(1, count + 1)])
+        apply_pack(
+            conn,
+            pack,
+            tenant="",
+            install_ids=runtime.world.ids.fresh,
+            reason="benchmark",
+            actor="benchmark",
+            now=runtime.world.clock.now(conn),
+        )
+    for start in range(1, count + 1, 1_000):
+        with runtime.engine.begin() as conn:
+            runtime.save_many(conn, [("Thing", i) for i in range(start, min(start + 1_000, count + 1))], user="b")
+    options = WorkerOptions(sends_max=CONCURRENCY, claim_max=CONCURRENCY, idle_horizon_s=0.0)
+    started, cpu = time.perf_counter(), _cpu()
+    import gc; gc.collect(); gc.freeze(); gc.set_threshold(100_000, 50, 100)
+    uvloop.run(runtime.worker(options=options).run(until_idle=True))
+    elapsed, used = time.perf_counter() - started, _cpu() - cpu
+    with runtime.engine.begin() as conn:
+        done = conn.execute(sa.text("SELECT count(*) FROM pushlink_remote_link WHERE status = 'finalized'")).scalar_one()
+    if done != count:
+        raise SystemExit(f"{done} of {count} were finalized")
+    runtime.close()
+    return elapsed, used
+
+
+def run_pgqueuer(url: str, port: int, count: int) -> tuple[float, float]:
+    """The same POSTs by PgQueuer: claim, POST, insert one row with the answer."""
+    import uvloop
+
+    return uvloop.run(_pgqueuer(url, port, count))
+
+
+async def _pgqueuer(dsn: str, port: int, count: int) -> tuple[float, float]:
+    import aiohttp
+    import asyncpg
+    from pgqueuer import AsyncpgPoolDriver, PgQueuer, Queries
+
+    address = dict(part.split("=", 1) for part in dsn.split())
+    pool = await asyncpg.create_pool(
+        host=address["host"], user=address["user"], database=address["dbname"], min_size=4, max_size=8
+    )
+    driver = AsyncpgPoolDriver(pool)
+    queries = Queries(driver)
+    await queries.install()
+    await pool.execute("CREATE TABLE answers (job bigint PRIMARY KEY, remote_id text NOT NULL)")
+    bodies = [json.dumps({"name": f"thing {i}", "amount": i}).encode() for i in range(1, count + 1)]
+    await queries.enqueue(["post"] * count, bodies, [0] * count)
+    queue = PgQueuer(driver)
+    done = 0
+    finished = asyncio.Event()
+    # As pushlink does for creates without a replay contract: a fresh connection for every POST.
+    connector = aiohttp.TCPConnector(force_close=True, limit=CONCURRENCY)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        @queue.entrypoint("post", concurrency_limit=CONCURRENCY)
+        async def post(job: object) -> None:
+            nonlocal done
+            async with session.post(
+                f"http://127.0.0.1:{port}/things",
+                data=job.payload,  # type: ignore[attr-defined]
+                headers={"Content-Type": "application/json"},
+            ) as reply:
+                answer = json.loads(await reply.read())
+            await pool.execute(
+                "INSERT INTO answers VALUES ($1, $2)",
+                job.id,  # type: ignore[attr-defined]
+                str(answer["id"]),
+            )
+            done += 1
+            if done == count:
+                finished.set()
+
+        started, cpu = time.perf_counter(), _cpu()
+        running = asyncio.create_task(queue.run(batch_size=64))
+        await finished.wait()
+        elapsed, used = time.perf_counter() - started, _cpu() - cpu
+        queue.shutdown.set()
+        await running
+    await pool.close()
+    return elapsed, used
+
+
+def _cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _server_cpu(pid: int) -> float:
+    """CPU seconds of a postmaster and of all its children, dead ones included."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(path.parent.name) == pid:
+            ticks += sum(map(int, fields[11:15]))
+        elif int(fields[1]) == pid:
+            ticks += sum(map(int, fields[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+VARIANTS = ("pushlink on PostgreSQL", "pushlink on PostgreSQL, with mirror", "PgQueuer", "pushlink on SQLite")
+
+
+def measure(variant: str, count: int, server: Server | None, folder: Path, serial: int) -> Figure:
+    """One run of one variant in a process of its own, on a database of its own."""
+    with stub() as (port, accepted):
+        if variant.endswith("SQLite"):
+            url = f"sqlite:///{folder / f'bench{serial}.db'}"
+        else:
+            url = _new_database(server, serial, raw=variant == "PgQueuer")
+        before = _server_cpu(server.pid) if server is not None else 0.0
+        run = subprocess.run(
+            [sys.executable, "-m", "benchmarks.small", "--child", variant, url, str(port), str(count)],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        elapsed, used = json.loads(run.stdout.splitlines()[-1])
+        database = None if variant.endswith("SQLite") or server is None else _server_cpu(server.pid) - before
+        if accepted() != count:
+            raise SystemExit(f"{variant}: the stub accepted {accepted()} creates for {count} records")
+    per_push = 1_000_000 / count
+    return Figure(variant, count / elapsed, used * per_push, None if database is None else database * per_push)
+
+
+def _new_database(server: Server | None, serial: int, *, raw: bool) -> str:
+    import psycopg
+
+    if server is None:
+        raise SystemExit("no server")
+    name = f"bench{serial}"
+    with psycopg.connect(server.dsn("postgres"), autocommit=True) as conn:
+        conn.execute(f"CREATE DATABASE {name}")  # noqa: S608 - a counted name
+    return server.dsn(name) if raw else str(server.url(name))
+
+
+def child(variant: str, url: str, port: int, count: int) -> None:
+    """The inside of one run; prints [seconds, CPU seconds] as its last line."""
+    if variant == "PgQueuer":
+        result = run_pgqueuer(url, port, count)
+    else:
+        result = run_pushlink(url, port, count, mirror=variant.endswith("mirror"))
+    print(json.dumps(result))
+
+
+def main() -> None:
+    """Run all rounds, print the table and the ratios, keep the raw figures in build/."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=4_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--only", action="append")
+    parser.add_argument("--child", nargs=4, metavar=("VARIANT", "URL", "PORT", "COUNT"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        variant, url, port, count = arguments.child
+        child(variant, url, int(port), int(count))
+        return
+    folder = Path(tempfile.mkdtemp(prefix="pushlink-bench-"))
+    home = new_home()
+    server = Server(home)
+    server.start()
+    figures: list[Figure] = []
+    try:
+        for serial in range(arguments.rounds):
+            for number, variant in enumerate(arguments.only or VARIANTS):
+                figure = measure(variant, arguments.count, server, folder, serial * 10 + number)
+                figures.append(figure)
+                print(f"round {serial + 1}  {_line(figure)}", flush=True)
+    finally:
+        server.stop()
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    report(figures)
+
+
+def report(figures: list[Figure]) -> None:
+    """Medians over the rounds, and the ratio to PgQueuer."""
+    medians = {
+        variant: Figure(
+            variant,
+            statistics.median(f.pushes_s for f in figures if f.variant == variant),
+            statistics.median(f.worker_us for f in figures if f.variant == variant),
+            None
+            if variant.endswith("SQLite")
+            else statistics.median(f.database_us or 0.0 for f in figures if f.variant == variant),
+        )
+        for variant in dict.fromkeys(f.variant for f in figures)
+    }
+    print()
+    for figure in medians.values():
+        print("median   " + _line(figure))
+    ours, theirs = medians.get("pushlink on PostgreSQL"), medians.get("PgQueuer")
+    if ours and theirs:
+        cpu = (ours.worker_us + (ours.database_us or 0)) / (theirs.worker_us + (theirs.database_us or 0))
+        print(f"ratio    {ours.pushes_s / theirs.pushes_s:.2f} of PgQueuer's rate, {cpu:.2f} of its CPU per push")
+    build = ROOT / "build"
+    build.mkdir(exist_ok=True)
+    (build / "bench-small.json").write_text(json.dumps([asdict(f) for f in figures], indent=1))
+
+
+def _line(figure: Figure) -> str:
+    database = "-" if figure.database_us is None else f"{figure.database_us:.0f}"
+    return (
+        f"{figure.variant:<36} {figure.pushes_s:7.0f} pushes/s  "
+        f"worker {figure.worker_us:4.0f} us  database {database:>4} us"
+    )
+
+
+if __name__ == "__main__":
+    main()
