@@ -12,8 +12,9 @@ from dataclasses import replace
 from pushlink.errors import Code
 from pushlink.flows.claimed import ClaimedCreate, ClaimedWriteback
 from pushlink.flows.effects import Flow, Send, Tx
+from pushlink.flows.mirrors import MirrorDue
 from pushlink.flows.sending import answer_of, checkpoint_of, history_of, wire_request
-from pushlink.flows.steps import Answer, ClaimGone, Granted, MirrorDue, Permission, Settle, Steps
+from pushlink.flows.steps import Answer, ClaimGone, Granted, Permission, Settle, Steps
 from pushlink.protocol.drift import holds_create
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.outcome import Verdict, create_event, interpret
@@ -88,10 +89,10 @@ def mirror_tx(due: MirrorDue, steps: Steps) -> Tx:
     """The mirror's transaction; when it fails for this row, the row goes on to the write-back claim."""
     key = due.attempt.link_key
     return Tx(
-        step=steps.mirror,
+        step=steps.mirrors.mirror,
         item=due,
         key=key,
-        on_failure=Tx(step=steps.mirror_failed, item=due, key=key, after_send=True),
+        on_failure=Tx(step=steps.mirrors.mirror_failed, item=due, key=key, after_send=True),
     )
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import sqlalchemy as sa
 
 from pushlink.errors import Code, Contended, ProtocolViolation
 from pushlink.flows.followups import Followup, insert_followups
+from pushlink.flows.mirrors import MirrorDue, Mirrors
 from pushlink.flows.world import World
-from pushlink.ports import MirrorResult, MirrorWrite, RecordRef
+from pushlink.ports import RecordRef
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, Document, LocatorKey, WritebackSnapshot
 from pushlink.protocol.states import (
@@ -26,7 +26,6 @@ from pushlink.protocol.states import (
     CreateEvent,
     Hold,
     LinkEvent,
-    MirrorStatus,
     Operation,
     UpdateEvent,
     follow_create,
@@ -114,17 +113,6 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorDue:
-    """A mirror that its owner writes next."""
-
-    attempt: AttemptRow
-    token: ClaimToken
-    actor: str
-    writeback: WritebackSnapshot | None  # None when the attempt has no mirror to write
-    remote_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
     """A known remote id whose link is not there yet: adopted by an operator, or held back by another link."""
 
@@ -139,18 +127,12 @@ class ClaimGone:
     """The claim was gone when the answer came: keep it as late evidence."""
 
 
-_MIRROR_STATUS: Final[Mapping[MirrorResult, MirrorStatus]] = {
-    MirrorResult.WRITTEN: MirrorStatus.WRITTEN,
-    MirrorResult.FOREIGN_VALUE: MirrorStatus.SKIPPED_FOREIGN_VALUE,
-    MirrorResult.SOURCE_GONE: MirrorStatus.SKIPPED_SOURCE_DELETED,
-}
-
-
 class Steps:
     """The steps over one `World`. A bound method is its own identity: a driver groups by it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.mirrors = Mirrors(world)
 
     def settle(self, conn: sa.Connection, items: Sequence[Settle], *, now: dt.datetime) -> list[Moved | Lost]:
         """End or give back claims before any byte was sent."""
@@ -250,24 +232,6 @@ class Steps:
         responses.insert_responses(conn, [_received(i, late=True) for i in items], now=now)
         return [None] * len(items)
 
-    def mirror(self, conn: sa.Connection, items: Sequence[MirrorDue], *, now: dt.datetime) -> list[None]:
-        """Write mirrors where the fields hold what is expected; a failed one is left to the write-back claim."""
-        with_mirror = [i for i in items if i.writeback is not None]
-        answers = self.world.records.write_mirrors(
-            conn, [_mirror_write(i, i.writeback) for i in with_mirror if i.writeback]
-        )
-        done = [(i, a) for i, a in zip(with_mirror, answers, strict=True)]
-        failed = [(i, a) for i, a in done if a not in _MIRROR_STATUS]
-        settled = [(i, _MIRROR_STATUS[a]) for i, a in done if a in _MIRROR_STATUS]
-        self._settle_mirrors(conn, [*settled, *((i, MirrorStatus.NONE) for i in items if i.writeback is None)], now)
-        self._postpone_mirrors(conn, [(i, {"mirror": a.value}) for i, a in failed], now)
-        return [None] * len(items)
-
-    def mirror_failed(self, conn: sa.Connection, items: Sequence[MirrorDue], *, now: dt.datetime) -> list[None]:
-        """What runs instead when a mirror's own transaction failed: the row goes on to the write-back claim (DL-10)."""
-        self._postpone_mirrors(conn, [(i, {"mirror": "failed"}) for i in items], now)
-        return [None] * len(items)
-
     def finalize_adopted(
         self, conn: sa.Connection, items: Sequence[Adoption], *, now: dt.datetime
     ) -> list[Recorded | ClaimGone]:
@@ -358,73 +322,6 @@ class Steps:
             if i.link_event is not None and i.link_before is not None
         ]
         lifecycle.move_links(conn, moves, now=now)
-
-    def _settle_mirrors(
-        self, conn: sa.Connection, settled: Sequence[tuple[MirrorDue, MirrorStatus]], now: dt.datetime
-    ) -> None:
-        moves = [
-            _owner_move(
-                i,
-                CreateEvent.MIRROR_SETTLED,
-                detail={"mirror": status.value},
-            )
-            for i, status in settled
-        ]
-        results = lifecycle.move_attempts(conn, moves, now=now)
-        links.set_mirror_status(
-            conn,
-            [
-                links.MirrorOutcome(link_key=i.attempt.link_key, status=status)
-                for (i, status), result in zip(settled, results, strict=True)
-                if isinstance(result, Moved)
-            ],
-            now=now,
-        )
-
-    def _postpone_mirrors(
-        self, conn: sa.Connection, failed: Sequence[tuple[MirrorDue, Mapping[str, object]]], now: dt.datetime
-    ) -> None:
-        terms = self.world.terms
-        tired = [(i, MirrorStatus.GIVEN_UP) for i, _ in failed if i.attempt.retry_count >= terms.mirror_tries_max]
-        again = [(i, detail) for i, detail in failed if i.attempt.retry_count < terms.mirror_tries_max]
-        self._settle_mirrors(conn, tired, now)
-        due = {
-            i.attempt.id: now + dt.timedelta(milliseconds=terms.mirror_pause_ms * 2 ** min(i.attempt.retry_count, 8))
-            for i, _ in again
-        }
-        first = [(i, detail) for i, detail in again if i.attempt.status not in CLAIMED_IN_PLACE]
-        lifecycle.move_attempts(
-            conn,
-            [
-                replace(
-                    _owner_move(i, CreateEvent.MIRROR_FAILED, detail=detail),
-                    not_before=due[i.attempt.id],
-                    reason_code=Code.MIRROR_FAILED,
-                )
-                for i, detail in first
-            ],
-            now=now,
-        )
-        attempts.release_writebacks(
-            conn,
-            [
-                Release(
-                    attempt_id=i.attempt.id,
-                    token=i.token,
-                    not_before=due[i.attempt.id],
-                    reason_code=Code.MIRROR_FAILED,
-                    detail=detail,
-                )
-                for i, detail in again
-                if i.attempt.status in CLAIMED_IN_PLACE
-            ],
-            now=now,
-        )
-        links.set_mirror_status(
-            conn,
-            [links.MirrorOutcome(link_key=i.attempt.link_key, status=MirrorStatus.FAILED) for i, _ in again],
-            now=now,
-        )
 
 
 def _new_link(item: Answer | Adoption, now: dt.datetime) -> NewLink:
@@ -541,31 +438,3 @@ def _mirror_due(item: Answer) -> MirrorDue | None:
 
 def _status_with_mirror_due(status: AttemptStatus) -> AttemptStatus:
     return status if status in CLAIMED_IN_PLACE else follow_create(status, CreateEvent.LINK_FINALIZED)
-
-
-def _mirror_write(item: MirrorDue, snapshot: WritebackSnapshot) -> MirrorWrite:
-    values: dict[str, str | None] = {snapshot.remote_id_field: item.remote_id}
-    expected: dict[str, str | None] = {snapshot.remote_id_field: snapshot.expected_remote_id}
-    if snapshot.provenance_field is not None:
-        values[snapshot.provenance_field] = snapshot.provenance_value
-        expected[snapshot.provenance_field] = snapshot.expected_provenance
-    return MirrorWrite(
-        ref=RecordRef(source_object=snapshot.source_object, record_id=snapshot.source_record_id),
-        values=values,
-        expected=expected,
-    )
-
-
-def _owner_move(item: MirrorDue, event: CreateEvent, *, detail: Mapping[str, object]) -> Move:
-    return Move(
-        attempt_id=item.attempt.id,
-        link_key=item.attempt.link_key,
-        tenant=item.attempt.tenant,
-        operation=item.attempt.operation,
-        status=item.attempt.status,
-        event=event,
-        token=item.token,
-        actor=item.actor,
-        detail=detail,
-        retries=1 if event is CreateEvent.MIRROR_FAILED else 0,
-    )
