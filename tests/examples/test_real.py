@@ -1,0 +1,104 @@
+"""`make real` on a few records: a process of its own against a real server, judged by its verdict and its exit code."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+REAL = ROOT / "examples" / "real"
+
+needs_kinto = pytest.mark.skipif(
+    importlib.util.find_spec("kinto") is None, reason="kinto is not installed (it is in requirements.lock)"
+)
+
+
+@needs_kinto
+@pytest.mark.timeout(150)
+def test_a_few_records_reach_a_real_server_and_are_equal(tmp_path: Path) -> None:
+    """Creates, nothing the second time, and an update for each edit, in a database that the environment cannot move."""
+    environment = {**os.environ, "PUSHLINK_DATABASE_URL": f"sqlite:///{tmp_path / 'somebody.db'}"}
+    command = [sys.executable, str(REAL / "run.py"), "--limit", "30", "--database", "sqlite", "--server", "kinto"]
+    done = subprocess.run(
+        [*command, "--folder", str(tmp_path / "real")],
+        capture_output=True,
+        encoding="utf-8",
+        env=environment,
+        check=False,
+        timeout=140,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "VERDICT: EQUAL: sqlite to kinto: 30 of 30 records equal" in done.stdout
+    [row] = [line.split() for line in done.stdout.splitlines() if line.startswith(" sqlite ")]
+    assert row[:7] == ["sqlite", "kinto", "30", "30", "0", "30", "30"]
+    assert not (tmp_path / "somebody.db").exists()
+
+
+@pytest.fixture
+def run_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module, its own folder on the path as when it is run."""
+    monkeypatch.syspath_prepend(REAL)
+    spec = importlib.util.spec_from_file_location("pushlink_example_real", REAL / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Odd:
+    """A server whose records are not what was sent."""
+
+    def __init__(self, held: dict[str, dict[str, dict[str, Any]]]) -> None:
+        self.held = held
+
+    def count(self, source_object: str) -> int:
+        return len(self.held[source_object]) + 1
+
+    def records(self, source_object: str) -> dict[str, dict[str, Any]]:
+        return self.held[source_object]
+
+
+def test_a_difference_is_a_problem_and_an_exit_code(
+    run_module: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A changed field, a lost record, one that nobody owns and a count that is off are told, and the run fails."""
+    here = {("Country", "AF"): {"name": "A"}, ("Country", "AX"): {"name": "Å"}, ("Country", "AL"): {"name": "B"}}
+    monkeypatch.setattr(run_module, "local_rows", lambda _runtime: here)
+    monkeypatch.setattr(
+        run_module, "links", lambda _runtime: {("Country", "AF"): "1", ("Country", "AX"): "2", ("Country", "AL"): "3"}
+    )
+    held = {"Country": {"1": {"name": "A"}, "2": {"name": "A"}, "9": {"name": "Z"}}, "Subdivision": {}}
+    result = run_module.Result(database="sqlite", server="odd")
+    assert run_module.compare(None, Odd(held), result, "now") == 1
+    assert result.problems == [
+        "the server's own count of Country now: 4 instead of 3",
+        "Country AX now: {'name': 'Å'} here, {'name': 'A'} there",
+        "Country AL now: {'name': 'B'} here, None there",
+        "remote records of Country that nobody owns now: 1 instead of 0",
+        "the server's own count of Subdivision now: 1 instead of 0",
+    ]
+    monkeypatch.setattr(run_module, "run", lambda *_: result)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--database", "sqlite", "--folder", str(tmp_path)])
+    assert run_module.main() == 1
+
+
+@needs_kinto
+def test_the_servers_log_is_counted_by_method_and_status(run_module: ModuleType, tmp_path: Path) -> None:
+    """What pushlink believes is in no count: kinto's own lines are, and reads are left out."""
+    del run_module
+    from kinto_server import Kinto
+
+    server = Kinto(tmp_path, 1)
+    line = '{{"Fields": {{"method": "{}", "code": {}}}}}\n'
+    (tmp_path / "kinto-requests.jsonl").write_text(
+        line.format("POST", 201) * 2 + line.format("GET", 200) + line.format("PATCH", 404), encoding="utf-8"
+    )
+    assert server.requests() == Counter({"POST 201": 2, "PATCH 404": 1})
