@@ -293,15 +293,15 @@ def _evidence(word: Word, rows: _Rows, attempt: AttemptRow | None, replies: list
         found["refusal"] = read_object(rows.slot.refused_evidence)
     if replies:
         found["replies"] = [_reply_shown(reply) for reply in replies]
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in found.items() if value not in (None, "")}
 
 
-def _window(attempt: AttemptRow) -> list[str] | None:
-    """Between which moments the remote may have taken the request: where to look for it there."""
-    if attempt.first_io_at is None:
+def _window(attempt: AttemptRow) -> str | None:
+    """Between which moments the remote may have taken a doubtful request: where to look for it there."""
+    if attempt.first_io_at is None or not attempt.in_doubt:
         return None
     last = attempt.last_checkpoint_at or attempt.first_io_at
-    return [write_time(attempt.first_io_at), write_time(max(last, attempt.updated_at))]
+    return f"{write_time(attempt.first_io_at)} and {write_time(max(last, attempt.updated_at))}"
 
 
 def _reply_shown(reply: ReplyRow) -> dict[str, object]:

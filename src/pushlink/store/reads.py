@@ -11,7 +11,7 @@ import datetime as dt
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import sqlalchemy as sa
 
@@ -174,7 +174,7 @@ def read_attempt_page(
     found = conn.execute(statement.order_by(t.c.id.desc()).limit(_limit(limit) + 1)).all()
     listed = [
         ListedAttempt(
-            attempt=read_row(AttemptRow, row),
+            attempt=read_row(AttemptRow, cast("sa.Row[Any]", row[: -len(about)])),
             source_object=row.source_object,
             source_record_id=row.source_record_id,
             action_slot_id=row.action_slot_id,
@@ -300,7 +300,7 @@ def _event_moments(conn: sa.Connection, ids: Sequence[int]) -> Iterator[Moment]:
             to_status=row["to_status"],
             actor=row["actor"],
             reason=row["reason"],
-            evidence=read_object(row["evidence"]),
+            evidence={name: value for name, value in read_object(row["evidence"]).items() if name != "claim"},
         )
 
 

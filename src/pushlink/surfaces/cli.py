@@ -63,7 +63,8 @@ def _reported(error: Exception, *, as_json: bool) -> int:
         return Exit.USAGE
     if isinstance(error, typer.Abort):
         return Exit.INTERRUPTED
-    output.note("".join(traceback.format_exception(error)))
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        output.note(line)
     defect = PushlinkError(
         f"An error that nobody expected: {type(error).__name__}.", next_step="report it with the traceback"
     )

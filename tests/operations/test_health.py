@@ -1,0 +1,160 @@
+"""Each check of `doctor` finds what it is for, says what to do, and leaves the rest of the checks running."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.stage import Stage
+from pushlink.errors import ConfigurationError, Finding, Unavailable
+from pushlink.operations.health import CHECKS, Check, Subject, Verdict, examine
+from pushlink.store import schema
+from pushlink.store.access import reading
+from pushlink.testing import verbs
+from pushlink.testing.messages import creating
+
+ADA = {"name": "Ada", "email": "ada@example.com"}
+
+
+@pytest.fixture
+def subject(stage: Stage, tmp_path: Path) -> Subject:
+    """A deployment with nothing wrong."""
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 40)
+    secret.chmod(0o600)
+    return Subject(
+        secret=secret.read_bytes,
+        secret_file=secret,
+        database=lambda: reading(stage.engine, check_schema=False),
+        schema=lambda: schema.check(stage.engine),
+        authority=lambda: "everybody",
+        policy_findings=lambda conn: (),
+        read_objects=lambda conn: ["Person"],
+        credentials=lambda: stage.credentials,
+        now=lambda: dt.datetime.now(dt.UTC),
+    )
+
+
+def found(subject: Subject) -> dict[str, Check]:
+    return {check.name: check for check in examine(subject)}
+
+
+def test_a_sound_deployment_passes_every_check_in_order(subject: Subject) -> None:
+    """All of them ran, and all are fine."""
+    checks = examine(subject)
+    assert tuple(check.name for check in checks) == CHECKS
+    assert {check.verdict for check in checks} == {Verdict.OK}
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_a_secret_that_others_can_use_fails(subject: Subject, mode: int) -> None:
+    """Owner only."""
+    assert subject.secret_file is not None
+    subject.secret_file.chmod(mode)
+    check = found(subject)["secret"]
+    assert check.verdict is Verdict.FAIL
+    assert check.next_step == f"chmod 600 {subject.secret_file}"
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*args: object) -> Any:
+        raise error
+
+    return fail
+
+
+def test_a_missing_secret_fails_and_credentials_are_left_out(subject: Subject) -> None:
+    """What depends on the secret is not judged; everything else is."""
+    checks = found(replace(subject, secret=raising(ConfigurationError("There is no secret.", next_step="init"))))
+    assert (checks["secret"].verdict, checks["secret"].next_step) == (Verdict.FAIL, "init")
+    assert "credentials" not in checks
+    assert checks["waiting"].verdict is Verdict.OK
+
+
+def test_a_database_that_is_away_ends_the_examination(subject: Subject) -> None:
+    """One failed check, and none that would only say the same."""
+
+    @contextmanager
+    def away() -> Any:
+        raise Unavailable("The database does not answer.")
+        yield
+
+    assert list(found(replace(subject, database=away))) == ["secret", "database"]
+
+
+def test_missing_tables_fail_with_the_command_to_run(subject: Subject, stage: Stage) -> None:
+    """An older revision is upgraded, a difference is looked at."""
+    state = schema.check(stage.engine)
+    older = found(replace(subject, schema=lambda: replace(state, current=None, pending=("0001", "0002"))))["schema"]
+    assert (older.verdict, older.next_step) == (Verdict.FAIL, "pushlink db upgrade")
+    torn = found(replace(subject, schema=lambda: replace(state, differences=("check x is missing",))))["schema"]
+    assert (torn.verdict, torn.next_step) == (Verdict.FAIL, "pushlink db check")
+
+
+@pytest.mark.rule("D-12")
+def test_a_wrong_clock_of_the_machine_is_a_warning(subject: Subject) -> None:
+    """The database's clock decides; people reading logs are warned."""
+    check = found(replace(subject, now=lambda: dt.datetime.now(dt.UTC) + dt.timedelta(minutes=5)))["clock"]
+    assert check.verdict is Verdict.WARN
+    assert abs(float(str(check.evidence["difference_s"]))) > 290
+
+
+def test_policy_findings_and_missing_objects_are_warnings(subject: Subject) -> None:
+    """Both may be meant, and seldom are."""
+    finding = Finding(file="policy.yaml", line=3, column=1, path="/roles", message="There is no source object X.")
+    checks = found(replace(subject, policy_findings=lambda conn: [finding], read_objects=lambda conn: []))
+    assert checks["authority"].verdict is Verdict.WARN
+    assert "policy.yaml:3:1" in checks["authority"].message
+    assert checks["objects"].verdict is Verdict.WARN
+
+
+@pytest.mark.rule("D-34")
+def test_a_credential_that_is_not_there_fails_by_its_reference(subject: Subject, stage: Stage) -> None:
+    """The reference is named, and no value is ever asked for."""
+    stage.credentials.current = None
+    check = found(subject)["credentials"]
+    assert check.verdict is Verdict.FAIL
+    assert "env:PEOPLE_TOKEN" in check.message
+
+
+@pytest.mark.rule("D-36")
+def test_recovery_mode_fails_and_a_switched_off_worker_warns(subject: Subject, stage: Stage) -> None:
+    """Nothing is sent in the one, and less than one may think in the other."""
+    stage.sql("UPDATE pushlink_deployment SET general_worker = 'off'")
+    assert found(subject)["deployment"].verdict is Verdict.WARN
+    stage.sql("UPDATE pushlink_deployment SET mode = 'recovery'")
+    assert found(subject)["deployment"].verdict is Verdict.FAIL
+
+
+def test_no_pack_is_a_warning_and_an_unusable_action_a_failure(subject: Subject, stage: Stage) -> None:
+    """An action whose profile is switched off cannot be used."""
+    from flows.stage import pack_with, profile_of
+
+    stage.apply(pack_with(lambda document: profile_of(document).update(active=False)))
+    assert found(subject)["packs"].verdict is Verdict.FAIL
+    stage.uninstall()
+    assert found(subject)["packs"].verdict is Verdict.WARN
+
+
+@pytest.mark.rule("D-39", "DL-09")
+def test_rows_that_nobody_owns_are_counted(subject: Subject, stage: Stage) -> None:
+    """Past their lease, of an unknown lane, parked: each is named with its number and the next step."""
+    stage.remote.script.next(verbs.answer(422), when=creating)
+    stage.save(1, **ADA)
+    stage.drain()
+    stage.save(2, **ADA)
+    stage.claim(1)
+    stage.save(3, **ADA)
+    stage.sql("UPDATE pushlink_push_attempt SET dispatch_lane = 'tomorrow' WHERE status = 'pending'")
+    stage.sql("UPDATE pushlink_push_attempt SET lease_until = '2001-01-01 00:00:00' WHERE status = 'processing'")
+    checks = found(subject)
+    assert checks["lanes"].evidence["unknown"] == {"tomorrow": 1}
+    assert checks["leases"].evidence == {"configured/processing": 1}
+    assert checks["waiting"].evidence == {"create/terminal_failed": 1}
+    assert {checks[name].verdict for name in ("lanes", "leases", "waiting")} == {Verdict.WARN}
