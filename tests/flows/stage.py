@@ -338,6 +338,10 @@ class Stage:
         [claimed] = self.claim(by=by)
         return Paused(self, claimed)
 
+    def paused_of(self, claimed: Claimed) -> Paused:
+        """Hold one claimed flow before its first effect."""
+        return Paused(self, claimed)
+
     # ---------------------------------------------------------------------------------- what is there
 
     def rows(self, table: str, order: str = "1", **equal: Any) -> list[dict[str, Any]]:
