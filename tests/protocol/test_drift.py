@@ -156,6 +156,15 @@ def test_every_difference_is_a_hit_and_the_strictest_decides() -> None:
     assert [hit.rule for hit in suspends_link(hits)] == ["DR-03"]
     assert [hit.rule for hit in holds_create(hits)] == ["DR-03", "DR-06"]
     assert [hit.rule for hit in blocks_new_create(hits)] == ["DR-03"]
+    assert (hits[1].frozen, hits[1].current) == ("action-1", "action-2")
+
+
+def test_the_first_of_equally_strict_rows_names_the_reason() -> None:
+    """Two refusals and two holds: the earlier row of the matrix is shown."""
+    verdict = strictest(classify(FROZEN, replace(FROZEN, install_id="install-2", profile_active=False)))
+    assert verdict.link_hit is not None
+    assert verdict.create_hit is not None
+    assert (verdict.link_hit.rule, verdict.create_hit.rule) == ("DR-06", "DR-06")
 
 
 @pytest.mark.parametrize(

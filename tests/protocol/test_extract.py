@@ -158,6 +158,25 @@ def test_the_profiles_pattern_narrows_what_is_an_id() -> None:
     assert found('{"id": "12x"}', contract) is Reason.AGAINST_RULE
 
 
+@pytest.mark.parametrize(
+    ("text", "rule", "reason"),
+    [
+        ("", {}, Reason.ABSENT),
+        ("abc", {"length_max": 2}, Reason.AGAINST_RULE),
+        ("abc", {"canonical": "integer_v1"}, Reason.NOT_CANONICAL),
+        ("abc", {"canonical": "uuid_lower_v1"}, Reason.NOT_CANONICAL),
+    ],
+)
+def test_an_id_that_a_person_gives_is_judged_as_one_from_a_reply(
+    text: str, rule: dict[str, Any], reason: Reason
+) -> None:
+    """Adoption and relocation pass the same rules, bounds included."""
+    result = read_remote_id(reading(id_rule=rule), text)
+    assert isinstance(result, NoId)
+    assert result.reason is reason
+    assert isinstance(read_remote_id(reading(id_rule={"length_max": 3}), "abc"), Extracted)
+
+
 def test_a_body_that_is_not_whole_is_never_parsed_but_a_header_still_counts() -> None:
     """Half of a number is a number: a cut body gives no id, a complete header does."""
     contract = reading({"from": "$response.body#/id"}, LOCATION)
