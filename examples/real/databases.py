@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -22,16 +21,14 @@ def sqlite(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def postgresql(_folder: Path) -> Iterator[str]:
-    """The address of an empty database of a new server."""
+    """The address of an empty database of a new server, whose guard ends it however this process dies."""
     module = _load()
-    home = module.new_home()
-    server = module.Server(home)
+    server = module.SharedServer(module.new_home())
+    server.hold()
     try:
-        server.start()
-        yield server.url()
+        yield server.ensure_started().url()
     finally:
-        server.stop()
-        shutil.rmtree(home, ignore_errors=True)
+        server.release()
 
 
 def _load() -> ModuleType:

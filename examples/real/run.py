@@ -25,8 +25,9 @@ from databases import DATABASES
 from remotes import REMOTES, Entry, Remote, free_port
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from pushlink import Outcome, Runtime, WorkerOptions
 from pushlink.packs.loader import load_pack_text
@@ -275,13 +276,21 @@ def word(outcome: Outcome) -> str:
     return type(outcome).__name__
 
 
+class Rate(ProgressColumn):
+    """Steps a second, as soon as there is one."""
+
+    def render(self, task: Task) -> Text:
+        """The column of one bar."""
+        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
+
+
 def bar() -> Progress:
     """Counts, a rate and the time; shown on terminals only."""
     return Progress(
         TextColumn("  {task.description:<16}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.speed:.0f}/s", justify="right"),
+        Rate(),
         TimeElapsedColumn(),
         console=console,
         transient=True,

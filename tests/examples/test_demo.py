@@ -1,9 +1,11 @@
 """The demo that the README shows runs as it is shown: a process of its own, judged by its verdict and its exit code."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,31 @@ def test_the_demo_ends_with_equal_sides(tmp_path: Path, environment: dict[str, s
     assert "1 Queued, 262 Unchanged" in said
     assert [number for number in range(1, 10) if f"\n{number}  " not in said] == []
     assert not (tmp_path / "somebody.db").exists()
+
+
+@pytest.mark.timeout(120)
+def test_a_difference_is_told_and_fails_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A remote whose last record was changed behind the back of both is not called equal."""
+    monkeypatch.syspath_prepend(DEMO)
+    monkeypatch.setenv("CRM_TOKEN", "the demo makes its own")
+    monkeypatch.setattr(sys, "argv", ["run.py", "--folder", str(tmp_path / "demo")])
+    import sides
+
+    plain = sides.Remote.get
+
+    def tampered(remote: sides.Remote, path: str) -> Any:
+        answer = plain(remote, path)
+        if path == "/people":
+            answer[-1]["name"] = "Eve"
+        return answer
+
+    monkeypatch.setattr(sides.Remote, "get", tampered)
+    assert runpy.run_path(str(DEMO / "run.py"))["main"]() == 1
+    said = capsys.readouterr().out
+    assert "Person 17, name: 'Hedy Lamarr' here, 'Eve' there" in said
+    assert "VERDICT: DIFFERENT: 1 differences in 279 records" in said
 
 
 def test_the_witness_sees_every_difference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """`make real` on a few records: a process of its own against a real server, judged by its verdict and its exit code."""
 
 import importlib.util
+import io
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = ROOT / "examples" / "real"
@@ -88,6 +90,20 @@ def test_a_difference_is_a_problem_and_an_exit_code(
     monkeypatch.setattr(run_module, "run", lambda *_: result)
     monkeypatch.setattr(sys, "argv", ["run.py", "--database", "sqlite", "--folder", str(tmp_path)])
     assert run_module.main() == 1
+
+
+def test_bars_are_drawn_before_there_is_a_rate(run_module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar on a terminal shows its count from the first moment, and a rate later."""
+    screen = io.StringIO()
+    monkeypatch.setattr(run_module, "console", Console(file=screen, force_terminal=True, width=100))
+    with run_module.bar() as progress:
+        task = progress.add_task("creating", total=3)
+        progress.refresh()
+        assert "0/3" in screen.getvalue()
+        progress.advance(task, 2)
+        progress.advance(task, 1)
+        progress.refresh()
+    assert "3/3" in screen.getvalue()
 
 
 @needs_kinto
