@@ -29,7 +29,10 @@ __all__ = [
     "MirrorResult",
     "MirrorWrite",
     "RecordRef",
+    "RecordScan",
     "RecordStore",
+    "ScanSize",
+    "ScannedRow",
     "Secret",
     "Transport",
     "WireError",
@@ -66,6 +69,23 @@ class MirrorResult(StrEnum):
     FAILED = "failed"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedRow:
+    """One row of a scan: its record, and the place to go on after it. `ref` is `None` when its key is no record id."""
+
+    ref: RecordRef | None
+    place: str
+    shown: str  # the record id, or what stands in the key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanSize:
+    """How many rows a scan hands out, and how many it cannot because they have no key or no time of their change."""
+
+    rows: int
+    unplaced: int
+
+
 class RecordStore(Protocol):
     """Local records over the host's tables."""
 
@@ -85,6 +105,23 @@ class RecordStore(Protocol):
 
     def write_mirrors(self, conn: Connection, writes: Sequence[MirrorWrite]) -> list[MirrorResult]:
         """Write compare-and-set mirrors in record order, skipping rows that somebody else has locked."""
+
+
+class RecordScan(Protocol):
+    """Walking through all records of an object, or those that changed lately. Places and windows are opaque texts."""
+
+    def open_window(
+        self, conn: Connection, source_object: str, *, updated: str | None, since: str, now: dt.datetime
+    ) -> tuple[str, str]:
+        """The column (the declared one unless named) and the window of what changed at `since` or later, until now."""
+
+    def count_records(self, conn: Connection, source_object: str, *, window: str | None) -> ScanSize:
+        """How many rows a scan has; without a window it is about the whole table."""
+
+    def scan_records(
+        self, conn: Connection, source_object: str, *, window: str | None, after: str | None, limit: int
+    ) -> list[ScannedRow]:
+        """The next rows after a place, in key order or in the order of their change; none at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -221,7 +221,7 @@ def test_the_host_s_own_revisions_are_left_alone(empty: sa.Engine) -> None:
 
 
 def test_the_check_says_what_is_pending(empty: sa.Engine) -> None:
-    """An empty database waits for every revision, one of before the lanes for the later ones, and it changes neither."""
+    """An empty database waits for every revision, an older one for the later ones, and it changes neither."""
     assert schema.check(empty) == schema.SchemaState(
         current=None, head="0003", pending=("0001", "0002", "0003"), differences=()
     )

@@ -78,7 +78,7 @@ class KeyColumn(_Declared):
 class ObjectDeclaration(_Declared):
     """One source object. Without `fields` every column whose name can be a field is one, under the column's name.
 
-    `zone` is the IANA zone that times without a zone are in.
+    `zone` is the IANA zone that times without a zone are in; `updated` the column that tells when a row last changed.
     """
 
     name: ApiName
@@ -86,6 +86,7 @@ class ObjectDeclaration(_Declared):
     schema_name: Annotated[DatabaseName | None, Field(alias="schema")] = None
     key: Annotated[tuple[KeyColumn, ...], Field(min_length=1)]
     fields: dict[ApiName, DatabaseName] | None = None
+    updated: DatabaseName | None = None
     zone: Annotated[str, AfterValidator(_zone_name)] = "UTC"
 
 
@@ -196,6 +197,8 @@ def bind_table(declaration: ObjectDeclaration, table: sa.Table) -> BoundObject:
         fields = {name: found for name, found in columns.items() if _is_api_name(name)}
     else:
         fields = {field: column(name) for field, name in declaration.fields.items()}
+    if declaration.updated is not None:
+        column(declaration.updated)
     return BoundObject(
         declaration=declaration,
         table=sa.table(_quoted(table.name), *columns.values(), schema=table.schema and _quoted(table.schema)),

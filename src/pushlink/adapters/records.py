@@ -11,6 +11,7 @@ skipped rather than waited for, so that a slow transaction of the host never sto
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.orm import Mapper
 
+from pushlink.adapters import scanning
 from pushlink.adapters.mirrors import Mirror
 from pushlink.adapters.objects import (
     BoundObject,
@@ -35,7 +37,7 @@ from pushlink.adapters.objects import (
 from pushlink.adapters.rows import database_errors, fetch, only_row
 from pushlink.adapters.values import convert
 from pushlink.errors import CallerError, Code, ConfigurationError, invariant
-from pushlink.ports import MirrorResult, MirrorWrite, RecordRef
+from pushlink.ports import MirrorResult, MirrorWrite, RecordRef, ScannedRow, ScanSize
 from pushlink.protocol.identity import canonical_record_id, read_record_id
 from pushlink.protocol.snapshots import SourceValue
 
@@ -192,6 +194,25 @@ class SqlRecordStore:
             for i, result in zip(indexes, found, strict=True):
                 results[i] = result
         return results
+
+    # ------------------------------------------------------------------------------ scans
+
+    def open_window(
+        self, conn: Connection, source_object: str, *, updated: str | None, since: str, now: dt.datetime
+    ) -> tuple[str, str]:
+        """The column and the window of the rows that changed at `since` or later; see `scanning`."""
+        return scanning.open_window(conn, self._object(conn, source_object), updated=updated, since=since, now=now)
+
+    def count_records(self, conn: Connection, source_object: str, *, window: str | None) -> ScanSize:
+        """How many rows a scan has; without a window it is about the whole table."""
+        return scanning.count_rows(conn, self._object(conn, source_object), window=window)
+
+    def scan_records(
+        self, conn: Connection, source_object: str, *, window: str | None, after: str | None, limit: int
+    ) -> list[ScannedRow]:
+        """The next rows after a place, in key order or in the order of their change; none at the end."""
+        bound = self._object(conn, source_object)
+        return scanning.scan_rows(conn, bound, window=window, after=after, limit=limit)
 
     # ------------------------------------------------------------------------------ inside
 

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from pushlink.errors import CallerError, PushlinkError
-from pushlink.surfaces.commands import packs, reading, saving, setup, working
+from pushlink.surfaces.commands import backfilling, packs, reading, saving, setup, working
 from pushlink.surfaces.exits import Exit, exit_of
 from pushlink.surfaces.options import examples
 from pushlink.surfaces.output import Output, error_document
@@ -89,7 +89,7 @@ app = typer.Typer(
     add_completion=True,
 )
 
-for module in (setup, packs, saving, working, reading):
+for module in (setup, packs, saving, backfilling, working, reading):
     module.register(app)
 
 
