@@ -19,7 +19,7 @@ from pushlink.bootstrap import Parts, Runtime
 from pushlink.flows.drivers import Database
 from pushlink.flows.outcomes import Outcome
 from pushlink.flows.steps import Steps
-from pushlink.flows.world import World
+from pushlink.flows.world import Remembered, World
 from pushlink.ports import MirrorResult, MirrorWrite, RecordStore
 from pushlink.testing.collection import RemoteOptions
 from pushlink.testing.drain import OneToken, claims_of, drain_inline, open_runtime
@@ -104,21 +104,23 @@ class Bench:
             parts=Parts(engine=engine, clock=self.clock, credentials=self.credentials, transport=lambda: self.wire),
         )
         self.database = Database(engine=engine, clock=self.clock)
+        self.accepted: Remembered[bool] | None = None
         self.mirrors = FailingMirrors(self.runtime.records)
         self.judge = Judge(engine)
         self._engine = engine
+        self._sends: Counter[str] = Counter()
         self._numbers = itertools.count(1)
 
     @property
     def world(self) -> World:
-        """The world of a process that has just started: nothing is remembered."""
+        """The world of a process that has just started: nothing is remembered, but for `accepted` credentials."""
         fresh = Runtime(
             self.runtime.settings,
             Parts(engine=self._engine, clock=self.clock, credentials=self.credentials),
         )
         fresh.bind(PERSON, "Person")
         self.mirrors._inner = fresh.records
-        return replace(fresh.world, records=self.mirrors)
+        return replace(fresh.world, records=self.mirrors, proven=self.accepted or fresh.world.proven)
 
     # ---------------------------------------------------------------------------------- the host
 
@@ -199,15 +201,18 @@ class Bench:
         """How many creates of a record the remote accepted."""
         return self.wire.api.creates_by(_key_of)[record]
 
-    def check(self, story: object, *, settled: bool) -> None:
-        """Every invariant, by the independent judge."""
-        created = self.wire.api.created
+    def check(self, story: object, *, settled: bool, record: str | None = None) -> None:
+        """Every invariant, by the independent judge: of all records, or of one."""
+        creates = self.wire.api.creates_by(lambda made: (_key_of(made), made.id))
+        seen = sum(self._sends.values())
+        self._sends += Counter(_asked_key(entry.asked) for entry in self.wire.log[seen:])
         judged(
             self.judge.problems(
-                creates=Counter(str(_key_of(record)) for record in created),
-                sends=Counter(_asked_key(entry.asked) for entry in self.wire.log),
-                owners={record.id: str(_key_of(record)) for record in created},
+                creates=Counter(key for key, _ in creates),
+                sends=self._sends,
+                owners={remote_id: key for key, remote_id in creates},
                 settled=settled,
+                record=record,
             ),
             story,
         )

@@ -18,14 +18,37 @@ from support.arrows import ARROWS, SILENT
 
 Row: TypeAlias = Mapping[str, Any]
 
-_READ: Final = {
+_ALL: Final = {
     "attempt": sa.text("SELECT * FROM pushlink_push_attempt ORDER BY id"),
     "event": sa.text("SELECT * FROM pushlink_attempt_event ORDER BY id"),
     "link": sa.text("SELECT * FROM pushlink_remote_link ORDER BY id"),
-    "request": sa.text("SELECT * FROM pushlink_push_request ORDER BY attempt_id, freeze"),
+    "request": sa.text('SELECT * FROM pushlink_push_request ORDER BY attempt_id, "freeze"'),
     "response": sa.text("SELECT * FROM pushlink_push_response ORDER BY id"),
     "slot": sa.text("SELECT * FROM pushlink_push_slot ORDER BY link_key"),
     "document": sa.text("SELECT * FROM pushlink_frozen_document ORDER BY digest"),
+}
+
+#: The same for the rows of one source record.
+_OF_ONE: Final = {
+    "attempt": sa.text(
+        "SELECT a.* FROM pushlink_push_attempt a JOIN pushlink_push_slot s ON s.link_key = a.link_key"
+        " WHERE s.source_record_id = :record ORDER BY a.id"
+    ),
+    "event": sa.text(
+        "SELECT e.* FROM pushlink_attempt_event e JOIN pushlink_push_slot s ON s.link_key = e.link_key"
+        " WHERE s.source_record_id = :record ORDER BY e.id"
+    ),
+    "link": sa.text("SELECT * FROM pushlink_remote_link WHERE source_record_id = :record ORDER BY id"),
+    "request": sa.text(
+        "SELECT r.* FROM pushlink_push_request r JOIN pushlink_push_attempt a ON a.id = r.attempt_id"
+        " JOIN pushlink_push_slot s ON s.link_key = a.link_key"
+        ' WHERE s.source_record_id = :record ORDER BY r.attempt_id, r."freeze"'
+    ),
+    "response": sa.text(
+        "SELECT r.* FROM pushlink_push_response r JOIN pushlink_push_slot s ON s.link_key = r.link_key"
+        " WHERE s.source_record_id = :record ORDER BY r.id"
+    ),
+    "slot": sa.text("SELECT * FROM pushlink_push_slot WHERE source_record_id = :record ORDER BY link_key"),
 }
 
 #: Rows of these are written once.
@@ -43,7 +66,7 @@ class Judge:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._digests: dict[str, dict[tuple[Any, ...], str]] = {name: {} for name in _FROZEN}
-        self._remote_ids: dict[str, str] = {}  # remote id -> link key
+        self._remote_ids: set[tuple[str, str]] = set()  # link key, remote id
 
     def problems(
         self,
@@ -52,13 +75,19 @@ class Judge:
         sends: Mapping[str, int] | None = None,
         owners: Mapping[str, str] | None = None,
         settled: bool = False,
+        record: str | None = None,
     ) -> list[str]:
         """Every broken invariant in a sentence. `owners` says which source record each remote id belongs to.
 
-        `settled`: the workers have nothing more to do, so nothing may be in work or due.
+        `settled`: the workers have nothing more to do, so nothing may be in work or due. `record`: look at the rows of
+        this source record alone, which is quick; what happened to others is found when all are looked at again.
         """
+        queries, bound = (_ALL, {}) if record is None else (_OF_ONE, {"record": record})
         with self._engine.begin() as conn:
-            tables = {name: [row._mapping for row in conn.execute(query)] for name, query in _READ.items()}
+            tables = {name: [row._mapping for row in conn.execute(query, bound)] for name, query in queries.items()}
+        if record is not None:
+            creates = {record: creates.get(record, 0)}
+            sends = {record: (sends or {}).get(record, 0)}
         checks: list[Iterator[str]] = [
             _creates(tables, creates),
             _sends(tables, sends or {}),
@@ -67,23 +96,24 @@ class Judge:
             _events(tables),
             _reasons(tables, settled=settled),
             _checkpoints(tables),
-            self._frozen(tables),
-            self._never_lost(tables),
+            self._frozen(tables, whole=record is None),
+            self._never_lost(tables, whole=record is None),
         ]
         return [problem for check in checks for problem in check]
 
-    def _frozen(self, tables: Mapping[str, list[Row]]) -> Iterator[str]:
+    def _frozen(self, tables: Mapping[str, list[Row]], *, whole: bool) -> Iterator[str]:
         for name, key in _FROZEN.items():
-            now = {tuple(row[part] for part in key): _digest(row) for row in tables[name]}
-            for identity, before in self._digests[name].items():
-                if now.get(identity) != before:
+            now = {tuple(row[part] for part in key): _digest(row) for row in tables.get(name, [])}
+            for identity in self._digests[name] if whole else now:
+                if now.get(identity) != self._digests[name].get(identity, now.get(identity)):
                     yield f"the {name} {identity} is gone or no longer what was written"
-            self._digests[name] = now
+            self._digests[name] |= now
 
-    def _never_lost(self, tables: Mapping[str, list[Row]]) -> Iterator[str]:
+    def _never_lost(self, tables: Mapping[str, list[Row]], *, whole: bool) -> Iterator[str]:
         known = _known_ids(tables)
-        for remote_id, link_key in self._remote_ids.items():
-            if known.get(remote_id) != link_key:
+        keys = {slot["link_key"] for slot in tables["slot"]}
+        for link_key, remote_id in self._remote_ids:
+            if (whole or link_key in keys) and (link_key, remote_id) not in known:
                 yield f"the remote id {remote_id} of {link_key} is nowhere any more"
         self._remote_ids |= known
 
@@ -237,12 +267,10 @@ def _checkpoints(tables: Mapping[str, list[Row]]) -> Iterator[str]:
             yield f"an answer to send {response['send_ordinal']} of {response['attempt_id']}, which was never announced"
 
 
-def _known_ids(tables: Mapping[str, list[Row]]) -> dict[str, str]:
+def _known_ids(tables: Mapping[str, list[Row]]) -> set[tuple[str, str]]:
     """Every remote id that is written down anywhere, with the link key it was written down for."""
-    known = {row["remote_id"]: row["link_key"] for row in tables["link"]}
-    known |= {row["remote_id"]: row["link_key"] for row in tables["attempt"] if row["remote_id"]}
-    known |= {row["candidate_id"]: row["link_key"] for row in tables["response"] if row["candidate_id"]}
-    return known
+    columns = [("link", "remote_id"), ("attempt", "remote_id"), ("response", "candidate_id")]
+    return {(row["link_key"], row[column]) for name, column in columns for row in tables[name] if row[column]}
 
 
 def _digest(row: Row) -> str:

@@ -141,7 +141,8 @@ class Collections:
 
     def creates_by(self, key: Callable[[Record], Hashable]) -> Counter[Hashable]:
         """How many creates took effect for each key, by a function of the record as it was created."""
-        return Counter(key(record) for record in self.created)
+        with self._lock:
+            return Counter(key(record) for record in self._created)
 
     # ---------------------------------------------------------------------------------- what people do there
 

@@ -176,14 +176,17 @@ def effects_of(flow: Flow, database: Database, send: SendNow) -> list[str]:
     return watch.effects
 
 
-def every_death(scenario: Callable[[Death], object], hows: Sequence[How] = tuple(How)) -> Iterator[Death]:
+def every_death(
+    scenario: Callable[[Death], object], hows: Sequence[How] = tuple(How), *, first: int = 1
+) -> Iterator[Death]:
     """Run the scenario once for each effect and each way to fail there; yields after each run that was struck.
 
     The scenario makes what it needs afresh, runs it under the death it is given, and returns. The run that ends
-    untouched is the last one of its kind and is not yielded. Raises `SimulatedBug` when there is no end to the effects.
+    untouched is the last one of its kind and is not yielded. Effects before the `first` one are left alone. Raises
+    `SimulatedBug` when there is no end to the effects.
     """
     for how in hows:
-        for at in itertools.count(1):
+        for at in itertools.count(first):
             if at > EFFECTS_MAX:
                 msg = "the scenario has no end"
                 raise SimulatedBug(msg)
