@@ -14,6 +14,7 @@ from typing import Annotated, TypeAlias
 from pydantic import BeforeValidator, Field
 
 from pushlink.protocol.contracts import ActionContract, Condition, Contract, ProfileContract
+from pushlink.protocol.declared import write_whole
 from pushlink.protocol.snapshots import Document, Names, Slots, freeze, thaw
 
 #: A stable id: it may be any token, but a UUID is what nobody else has chosen already.
@@ -142,7 +143,7 @@ class Pack(Contract):
 
     def document(self) -> Document:
         """The frozen form, kind `pack`: comments, quotes and the order of keys in the file leave no trace in it."""
-        return freeze("pack", self.model_dump(mode="json", by_alias=True))
+        return freeze("pack", write_whole(self))
 
     @classmethod
     def read(cls, text: str) -> Pack:

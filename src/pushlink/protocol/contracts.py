@@ -7,75 +7,57 @@ data, `render.py` and `outcome.py` say what it means. A new field needs a row in
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer
+from pydantic import Field
 
-#: A JSON Pointer (RFC 6901): empty for the whole document, else it starts with a slash.
-Pointer: TypeAlias = Annotated[str, Field(pattern=r"^(/([^~/]|~[01])*)*$")]
+from pushlink.protocol.declared import (
+    DURATION_MS_MAX,
+    DURATION_PATTERN,
+    INTEGER_MAX,
+    LATER,
+    Contract,
+    DurationMs,
+    PlainJson,
+    Pointer,
+    Scalar,
+)
+from pushlink.protocol.request_contracts import Body, Clear, Encode, Mapping, Method
 
-#: The integers that every JSON reader keeps exact, RFC 8785 among them; a larger constant is written as text.
-INTEGER_MAX = 2**53 - 1
-
-#: A JSON scalar of a criterion or a constant. Numbers with a fraction are written as text: equality is exact.
-Scalar: TypeAlias = str | Annotated[int, Field(ge=-INTEGER_MAX, le=INTEGER_MAX)] | bool | None
-
-#: Wide enough that a duration frozen in milliseconds is read back.
-DURATION_PATTERN = r"^[0-9]{1,12}(ms|s|m|h|d)$"
-
-#: A year is longer than anything a pack waits for.
-DURATION_MS_MAX = 366 * 86_400_000
-
-_DURATION = re.compile(r"(?P<count>[0-9]{1,12})(?P<unit>ms|s|m|h|d)")
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def _duration_ms(value: object) -> object:
-    if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
-        duration_ms = int(match["count"]) * _UNIT_MS[match["unit"]]
-        if duration_ms <= DURATION_MS_MAX:
-            return duration_ms
-        msg = "write a duration of at most 366 days"
-        raise ValueError(msg)
-    msg = "write a duration as a whole number and a unit, such as 500ms, 5s, 10m, 2h or 1d"
-    raise ValueError(msg)
-
-
-#: A duration in milliseconds; written as `500ms`, `5s`, `10m`, `2h` or `1d`.
-DurationMs: TypeAlias = Annotated[
-    int,
-    BeforeValidator(_duration_ms, json_schema_input_type=Annotated[str, Field(pattern=DURATION_PATTERN)]),
-    PlainSerializer(lambda ms: f"{ms}ms", return_type=str),
+__all__ = [
+    "DURATION_MS_MAX",
+    "DURATION_PATTERN",
+    "INTEGER_MAX",
+    "LATER",
+    "ActionContract",
+    "Auth",
+    "Backoff",
+    "Body",
+    "Canonical",
+    "Clear",
+    "Condition",
+    "Contract",
+    "CreateContract",
+    "Criterion",
+    "DurationMs",
+    "Encode",
+    "IdExtractor",
+    "IdRule",
+    "Mapping",
+    "Method",
+    "Mirror",
+    "PlainJson",
+    "Pointer",
+    "ProfileContract",
+    "Response",
+    "Retry",
+    "Scalar",
+    "Success",
+    "Timeouts",
+    "UpdateContract",
+    "Waivers",
 ]
-
-
-def _plain_json(value: JsonValue) -> JsonValue:
-    if isinstance(value, float) or (isinstance(value, int) and abs(value) > INTEGER_MAX):
-        msg = "write a number with a fraction, or one beyond 2^53, as text"
-        raise ValueError(msg)
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _plain_json(item)
-    return value
-
-
-#: A literal JSON value of a pack: text, integers, booleans, null, lists and objects.
-PlainJson: TypeAlias = Annotated[JsonValue, AfterValidator(_plain_json)]
-
-
-class Contract(BaseModel):
-    """Base of every declared value: immutable, no unknown keys, no silent conversion between types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
-
-
-class Method(StrEnum):
-    """HTTP methods a pack may use; the verb carries no meaning, the operation does."""
-
-    POST = "POST"
-    PUT = "PUT"
-    PATCH = "PATCH"
 
 
 class Criterion(Contract):
@@ -135,15 +117,6 @@ class Response(Contract):
     candidates: tuple[IdExtractor, ...] = ()
 
 
-class Body(Contract):
-    """How a body is built: an encoding, a media type, and a literal skeleton with one insertion point."""
-
-    encoding: Literal["json"] = "json"
-    media_type: str = "application/json"
-    envelope: dict[str, PlainJson] | None = None
-    insert_at: Pointer = ""
-
-
 class CreateContract(Contract):
     """The request that creates a remote record, and how its answer is read."""
 
@@ -166,49 +139,6 @@ class UpdateContract(Contract):
     idempotent: bool = False
     creates_if_missing: bool = False
     success: Success = Success(status=(200, 202, 204))
-
-
-class Encode(Contract):
-    """One closed, versioned transform of a source value: normalise, convert, shorten, wrap, in this order.
-
-    At most one of the nine conversions is written (`string` to `join`; `zone` belongs to the three that write moments);
-    `values.encode_problems` says what is wrong with an encoding, whatever the value.
-    """
-
-    string: bool | None = None
-    decimal_string: Annotated[int, Field(ge=0, le=18)] | None = None  # digits after the point
-    minor_units: Annotated[int, Field(ge=0, le=6)] | None = None  # 19.99 with 2 becomes 1999
-    date: str | None = None  # a pattern of %Y %m %d and the like for a calendar date
-    datetime: str | None = None  # a pattern of %Y %m %d %H %M %S and the like, or "rfc3339"
-    zone: str | None = None  # IANA zone in which a moment is written; default UTC
-    epoch: Literal["s", "ms"] | None = None
-    enum_map: dict[str, Scalar] | None = None
-    bool_map: dict[Literal["true", "false"], Scalar] | None = None
-    join: str | None = None
-    json_string: bool | None = None
-    wrap: str | None = None
-    lower_trim: bool | None = None
-    truncate: Annotated[int, Field(ge=1)] | None = None
-
-
-class Clear(StrEnum):
-    """How "empty here" is said to the remote when a mapped source value is null."""
-
-    NULL = "null"
-    EMPTY_STRING = "empty_string"
-    OMIT = "omit"
-    FALSE = "false"
-
-
-class Mapping(Contract):
-    """One outbound value: a source field, or a constant, and where it stands in the body."""
-
-    source: str | None = None
-    constant: Scalar = None
-    target: Pointer
-    encode: Encode = Encode()
-    clear: Clear = Clear.NULL
-    operations: tuple[Literal["create", "update"], ...] = ("create", "update")
 
 
 class Mirror(Contract):

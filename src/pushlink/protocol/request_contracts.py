@@ -1,0 +1,73 @@
+"""What a pack declares about the requests of an action: methods, bodies, encodings and mappings.
+
+The other half, how answers are read, stands in `contracts.py` beside the operations that put both together.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pushlink.protocol.declared import Contract, PlainJson, Pointer, Scalar
+
+
+class Method(StrEnum):
+    """HTTP methods a pack may use; the verb carries no meaning, the operation does."""
+
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+
+
+class Body(Contract):
+    """How a body is built: an encoding, a media type, and a literal skeleton with one insertion point."""
+
+    encoding: Literal["json"] = "json"
+    media_type: str = "application/json"
+    envelope: dict[str, PlainJson] | None = None
+    insert_at: Pointer = ""
+
+
+class Encode(Contract):
+    """One closed, versioned transform of a source value: normalise, convert, shorten, wrap, in this order.
+
+    At most one of the nine conversions is written (`string` to `join`; `zone` belongs to the three that write moments);
+    `values.encode_problems` says what is wrong with an encoding, whatever the value.
+    """
+
+    string: bool | None = None
+    decimal_string: Annotated[int, Field(ge=0, le=18)] | None = None  # digits after the point
+    minor_units: Annotated[int, Field(ge=0, le=6)] | None = None  # 19.99 with 2 becomes 1999
+    date: str | None = None  # a pattern of %Y %m %d and the like for a calendar date
+    datetime: str | None = None  # a pattern of %Y %m %d %H %M %S and the like, or "rfc3339"
+    zone: str | None = None  # IANA zone in which a moment is written; default UTC
+    epoch: Literal["s", "ms"] | None = None
+    enum_map: dict[str, Scalar] | None = None
+    bool_map: dict[Literal["true", "false"], Scalar] | None = None
+    join: str | None = None
+    json_string: bool | None = None
+    wrap: str | None = None
+    lower_trim: bool | None = None
+    truncate: Annotated[int, Field(ge=1)] | None = None
+
+
+class Clear(StrEnum):
+    """How "empty here" is said to the remote when a mapped source value is null."""
+
+    NULL = "null"
+    EMPTY_STRING = "empty_string"
+    OMIT = "omit"
+    FALSE = "false"
+
+
+class Mapping(Contract):
+    """One outbound value: a source field, or a constant, and where it stands in the body."""
+
+    source: str | None = None
+    constant: Scalar = None
+    target: Pointer
+    encode: Encode = Encode()
+    clear: Clear = Clear.NULL
+    operations: tuple[Literal["create", "update"], ...] = ("create", "update")
