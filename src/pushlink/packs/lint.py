@@ -1,7 +1,7 @@
 """Semantic findings: what has the shape of a pack and still cannot work, is unsafe, or is probably not meant.
 
-The rules are a table: their names are stable, `docs/packs.md` shows the same table, and a test compares the two. The
-checks below walk the pack in the order of the document and name the steps to what they found, so that a finding points
+The rules are the table in `rules.py`: their names are stable, and `docs/packs.md` shows the same table. The checks
+below walk the pack in the order of the document and name the steps to what they found, so that a finding points
 into the file. Nothing here looks at the world: no name is resolved, no file or variable is read.
 """
 
@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
-from pushlink.errors import Finding
 from pushlink.packs import grammar
 from pushlink.packs.model import Action, Destination, Pack
+from pushlink.packs.rules import RULE_ORDER, RULES, RULES_BY_NAME, Hit, Hits, LintFinding, Rule, Severity
 from pushlink.packs.tree import Node, Steps, value_place, write_path
 from pushlink.protocol.body import OperationName, build_body
 from pushlink.protocol.contracts import (
@@ -36,79 +34,8 @@ from pushlink.protocol.jsontext import segments
 from pushlink.protocol.snapshots import SourceValues
 from pushlink.protocol.values import encode_problems
 
+__all__ = ["RULES", "LintFinding", "Rule", "Severity", "lint"]
 
-class Severity(StrEnum):
-    """An error stops `pack apply`; a warning is shown."""
-
-    ERROR = "error"
-    WARNING = "warning"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LintFinding(Finding):
-    """A finding with the stable name of its rule."""
-
-    rule: str
-    severity: Severity
-
-    def __str__(self) -> str:
-        return f"{Finding.__str__(self)} [{self.rule}]"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One row of the table: the stable name, what it does to a pack, and what it says."""
-
-    name: str
-    severity: Severity
-    says: str
-
-
-_ERROR, _WARNING = Severity.ERROR, Severity.WARNING
-
-#: Every rule, errors first.
-RULES: Final = (
-    Rule("duplicate-slot", _ERROR, "A slot id stands for one action or one destination, and is written once."),
-    Rule("unknown-destination", _ERROR, "An action's destination is one of the pack's destination slot ids."),
-    Rule("unknown-profile", _ERROR, "A destination's profile is one of the pack's profiles."),
-    Rule("base-url", _ERROR, "A base URL is scheme, host, port and path, and nothing else."),
-    Rule("credential-ref", _ERROR, "A credential is named by env: or file:, never written."),
-    Rule("credential-missing", _ERROR, "A profile that sends a bearer token names its credential."),
-    Rule("secret-literal", _ERROR, "No secret stands in a header, a constant or an envelope."),
-    Rule("header", _ERROR, "Headers are visible ASCII, and none frames, authenticates or repeats a request."),
-    Rule("timeouts", _ERROR, "Connecting takes some time, and no more than the whole call."),
-    Rule("backoff", _ERROR, "The first delay is no longer than the longest."),
-    Rule("path-characters", _ERROR, "Only characters that can change a route are listed as safe in ids."),
-    Rule("path", _ERROR, "A path is relative, plain, and has exactly the variables of its operation."),
-    Rule("success-empty", _ERROR, "An operation has at least one status that means done."),
-    Rule("id-missing", _ERROR, "A create says where the id of the new record stands."),
-    Rule("id-source", _ERROR, "An id comes from the body or from a header of the response."),
-    Rule("id-pattern", _ERROR, "A pattern is short, anchored, and cannot run away; in an extractor it has one group."),
-    Rule("update-guard", _ERROR, "An update that may create a missing record has a guard (none can be declared yet)."),
-    Rule("media-type", _ERROR, "A media type has the form type/subtype."),
-    Rule("envelope", _ERROR, "Every target finds an empty place in the envelope."),
-    Rule("no-body", _ERROR, "Every operation has at least one mapping."),
-    Rule("mapping-value", _ERROR, "A mapping has a source or a constant, and not both."),
-    Rule("mapping-operations", _ERROR, "A mapping is for at least one operation, and names each once."),
-    Rule(
-        "overlapping-targets", _ERROR, "No two mappings of one operation write the same place, or one inside the other."
-    ),
-    Rule("encode", _ERROR, "An encoding converts once, by a form that every machine writes alike."),
-    Rule("mirror", _ERROR, "The mirror's fields differ, belong together, and are not pushed themselves."),
-    Rule("empty-test", _ERROR, "A condition or criterion says what it tests."),
-    Rule("plain-http", _WARNING, "Outside of this machine and private networks, requests travel encrypted."),
-    Rule("credential-unused", _WARNING, "A credential that is named is also sent."),
-    Rule("unused-profile", _WARNING, "Every profile has a destination."),
-    Rule("unused-destination", _WARNING, "Every destination has an action."),
-    Rule("same-place", _WARNING, "Two destinations are two places: the owner of a remote id is looked up within one."),
-    Rule("shared-mirror", _WARNING, "Two actions of one source object do not write the same mirror field."),
-    Rule("bodiless-success", _WARNING, "A success without a body does not leave the id unread."),
-    Rule("replace-erases", _WARNING, "An update that replaces the record sends every field that the create sent."),
-    Rule("unused-mapping", _WARNING, "A mapping's operation exists."),
-)
-
-_RULES_BY_NAME: Final[Mapping[str, Rule]] = {rule.name: rule for rule in RULES}
-_RULE_ORDER: Final[Mapping[str, int]] = {rule.name: index for index, rule in enumerate(RULES)}
 
 #: Statuses whose responses never have a body (RFC 9110).
 _BODILESS: Final = frozenset({204, 205})
@@ -119,24 +46,12 @@ _PROBE_BYTES_MAX: Final = 16 * 1_048_576
 _M = TypeVar("_M", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hit:
-    """A rule that does not hold, where, and what to do about it."""
-
-    rule: str
-    steps: Steps
-    message: str
-
-
-_Hits = Iterator[_Hit]
-
-
 def lint(pack: Pack, *, file: str = "<pack>", root: Node | None = None) -> tuple[LintFinding, ...]:
     """Everything that the rules find: in the order of the document, or of the checks when `root` is not known."""
     findings = []
     for hit in itertools.chain(_check_names(pack), _check_profiles(pack), _check_actions(pack), _check_tests(pack)):
         line, column = value_place(root, hit.steps)
-        rule = _RULES_BY_NAME[hit.rule]
+        rule = RULES_BY_NAME[hit.rule]
         findings.append(
             LintFinding(
                 file=file,
@@ -150,7 +65,7 @@ def lint(pack: Pack, *, file: str = "<pack>", root: Node | None = None) -> tuple
         )
     if root is None:
         return tuple(findings)
-    return tuple(sorted(findings, key=lambda found: (found.line, found.column, _RULE_ORDER[found.rule])))
+    return tuple(sorted(findings, key=lambda found: (found.line, found.column, RULE_ORDER[found.rule])))
 
 
 def _actions(pack: Pack) -> Iterator[tuple[Steps, Action]]:
@@ -162,7 +77,7 @@ def _actions(pack: Pack) -> Iterator[tuple[Steps, Action]]:
 # Names and slots
 
 
-def _check_names(pack: Pack) -> _Hits:
+def _check_names(pack: Pack) -> Hits:
     yield from _duplicates(
         (((*steps, "action_slot_id"), action.action_slot_id) for steps, action in _actions(pack)),
         "Give each action a slot id of its own: it is what a record's link hangs on.",
@@ -179,91 +94,89 @@ def _check_names(pack: Pack) -> _Hits:
         if entry.profile not in pack.profiles:
             known = ", ".join(f"`{name}`" for name in pack.profiles)
             message = f"There is no profile `{entry.profile}`. Known are {known}."
-            yield _Hit("unknown-profile", (*steps, "profile"), message)
+            yield Hit("unknown-profile", (*steps, "profile"), message)
         first = places.setdefault((entry.target_object, entry.profile), entry.destination_slot_id)
         if first != entry.destination_slot_id:
             message = f"`{first}` is the same target object with the same profile. Use one destination for both."
-            yield _Hit("same-place", (*steps, "target_object"), message)
+            yield Hit("same-place", (*steps, "target_object"), message)
     used = {action.destination for _, action in _actions(pack)}
     known_slots = {entry.destination_slot_id for _, entry in destinations}
     for steps, action in _actions(pack):
         if action.destination not in known_slots:
             message = f"There is no destination `{action.destination}`. Write one of the pack's destination_slot_ids."
-            yield _Hit("unknown-destination", (*steps, "destination"), message)
+            yield Hit("unknown-destination", (*steps, "destination"), message)
     for steps, entry in destinations:
         if entry.destination_slot_id not in used:
-            yield _Hit("unused-destination", steps, "No action pushes here.")
+            yield Hit("unused-destination", steps, "No action pushes here.")
     for name in pack.profiles.keys() - {entry.profile for _, entry in destinations}:
-        yield _Hit("unused-profile", ("profiles", name), "No destination uses this profile.")
+        yield Hit("unused-profile", ("profiles", name), "No destination uses this profile.")
 
 
-def _duplicates(slots: Iterable[tuple[Steps, str]], advice: str) -> _Hits:
+def _duplicates(slots: Iterable[tuple[Steps, str]], advice: str) -> Hits:
     seen: dict[str, Steps] = {}
     for steps, slot in slots:
         first = seen.setdefault(slot, steps)
         if first != steps:
-            yield _Hit("duplicate-slot", steps, f"`{slot}` is taken by {write_path(first)}. {advice}")
+            yield Hit("duplicate-slot", steps, f"`{slot}` is taken by {write_path(first)}. {advice}")
 
 
 # Profiles
 
 
-def _check_profiles(pack: Pack) -> _Hits:
+def _check_profiles(pack: Pack) -> Hits:
     for name, profile in pack.profiles.items():
         steps: Steps = ("profiles", name)
-        yield from (
-            _Hit("base-url", (*steps, "base_url"), text) for text in grammar.base_url_problems(profile.base_url)
-        )
+        yield from (Hit("base-url", (*steps, "base_url"), text) for text in grammar.base_url_problems(profile.base_url))
         if profile.base_url.startswith("http://") and not grammar.is_loopback_or_private(profile.base_url):
             message = "Requests and the credential cross the network in the clear. Use https."
-            yield _Hit("plain-http", (*steps, "base_url"), message)
+            yield Hit("plain-http", (*steps, "base_url"), message)
         yield from _check_credential(steps, profile)
         if problem := grammar.path_characters_problem(profile.path_characters):
-            yield _Hit("path-characters", (*steps, "path_characters"), problem)
+            yield Hit("path-characters", (*steps, "path_characters"), problem)
         yield from _check_headers((*steps, "headers"), profile.headers)
         yield from _check_times(steps, profile)
 
 
-def _check_credential(steps: Steps, profile: ProfileContract) -> _Hits:
+def _check_credential(steps: Steps, profile: ProfileContract) -> Hits:
     if profile.credential_ref is None:
         if profile.auth.kind != "none":
             message = (
                 f"`{profile.auth.kind}` needs a credential_ref, such as env:NAME. For none, write auth: {{kind: none}}."
             )
-            yield _Hit("credential-missing", steps, message)
+            yield Hit("credential-missing", steps, message)
         return
     if problem := grammar.credential_ref_problem(profile.credential_ref):
-        yield _Hit("credential-ref", (*steps, "credential_ref"), problem)
+        yield Hit("credential-ref", (*steps, "credential_ref"), problem)
     if profile.auth.kind == "none":
         message = "The credential is never sent: auth is none. Remove one of the two."
-        yield _Hit("credential-unused", (*steps, "credential_ref"), message)
+        yield Hit("credential-unused", (*steps, "credential_ref"), message)
 
 
-def _check_headers(steps: Steps, headers: Mapping[str, str]) -> _Hits:
+def _check_headers(steps: Steps, headers: Mapping[str, str]) -> Hits:
     seen: dict[str, str] = {}
     for name, value in headers.items():
-        yield from (_Hit("header", (*steps, name), problem) for problem in grammar.header_problems(name, value))
+        yield from (Hit("header", (*steps, name), problem) for problem in grammar.header_problems(name, value))
         if grammar.secret_suspected(name, value):
             message = "This looks like a secret. Put it where credential_ref can find it, and remove it from the pack."
-            yield _Hit("secret-literal", (*steps, name), message)
+            yield Hit("secret-literal", (*steps, name), message)
         if (first := seen.setdefault(name.lower(), name)) != name:
-            yield _Hit("header", (*steps, name), f"`{first}` is the same header. Keep one of them.")
+            yield Hit("header", (*steps, name), f"`{first}` is the same header. Keep one of them.")
 
 
-def _check_times(steps: Steps, profile: ProfileContract) -> _Hits:
+def _check_times(steps: Steps, profile: ProfileContract) -> Hits:
     timeouts, backoff = profile.timeouts, profile.retry.backoff
     if not 0 < timeouts.connect_ms <= timeouts.total_ms:
         message = "Write a connect time above zero that is no longer than the total."
-        yield _Hit("timeouts", (*steps, "timeouts"), message)
+        yield Hit("timeouts", (*steps, "timeouts"), message)
     if not 0 < backoff.base_ms <= backoff.cap_ms:
         message = "Write a base above zero that is no longer than the cap."
-        yield _Hit("backoff", (*steps, "retry", "backoff"), message)
+        yield Hit("backoff", (*steps, "retry", "backoff"), message)
 
 
 # Actions
 
 
-def _check_actions(pack: Pack) -> _Hits:
+def _check_actions(pack: Pack) -> Hits:
     mirrors: dict[tuple[str, str], str] = {}
     for steps, action in _actions(pack):
         yield from _check_create((*steps, "create"), action.create)
@@ -282,24 +195,24 @@ def _check_actions(pack: Pack) -> _Hits:
                 message = (
                     f"`{first}` writes this field of the same object: whichever is second finds a foreign value there."
                 )
-                yield _Hit("shared-mirror", (*mirror_steps, "remote_id_field"), message)
+                yield Hit("shared-mirror", (*mirror_steps, "remote_id_field"), message)
 
 
-def _check_request(steps: Steps, request: CreateContract | UpdateContract, variables: frozenset[str]) -> _Hits:
+def _check_request(steps: Steps, request: CreateContract | UpdateContract, variables: frozenset[str]) -> Hits:
     problems = grammar.path_problems(request.path, variables=variables)
-    yield from (_Hit("path", (*steps, "path"), problem) for problem in problems)
+    yield from (Hit("path", (*steps, "path"), problem) for problem in problems)
     yield from _check_headers((*steps, "headers"), request.headers)
     yield from _check_body((*steps, "body"), request.body)
     if not request.success.status:
-        yield _Hit("success-empty", (*steps, "success", "status"), "Write the statuses that mean done, such as [200].")
+        yield Hit("success-empty", (*steps, "success", "status"), "Write the statuses that mean done, such as [200].")
 
 
-def _check_create(steps: Steps, create: CreateContract) -> _Hits:
+def _check_create(steps: Steps, create: CreateContract) -> Hits:
     yield from _check_request(steps, create, frozenset())
     extractors = create.response.id
     if not extractors:
         message = "Say where the id of the new record stands: response: {id: [{from: $response.body#/id}]}."
-        yield _Hit("id-missing", (*steps, "response", "id"), message)
+        yield Hit("id-missing", (*steps, "response", "id"), message)
     for name in ("id", "candidates"):
         for index, extractor in enumerate(getattr(create.response, name)):
             yield from _check_extractor((*steps, "response", name, index), extractor)
@@ -307,39 +220,39 @@ def _check_create(steps: Steps, create: CreateContract) -> _Hits:
     if pattern is not None:
         pattern_steps: Steps = (*steps, "response", "id_rule", "pattern")
         problems = grammar.pattern_problems(pattern)
-        yield from (_Hit("id-pattern", pattern_steps, problem) for problem in problems)
+        yield from (Hit("id-pattern", pattern_steps, problem) for problem in problems)
     bodiless = sorted(_BODILESS.intersection(create.success.status))
     if bodiless and extractors and all(grammar.is_in_body(extractor.source) for extractor in extractors):
         message = f"A {bodiless[0]} has no body, so its id is never found and the create parks. Read it from a header."
-        yield _Hit("bodiless-success", (*steps, "success", "status"), message)
+        yield Hit("bodiless-success", (*steps, "success", "status"), message)
 
 
-def _check_extractor(steps: Steps, extractor: IdExtractor) -> _Hits:
+def _check_extractor(steps: Steps, extractor: IdExtractor) -> Hits:
     if problem := grammar.extractor_problem(extractor.source):
-        yield _Hit("id-source", (*steps, "from"), problem)
+        yield Hit("id-source", (*steps, "from"), problem)
     if extractor.regex is not None:
         problems = grammar.pattern_problems(extractor.regex, groups=1)
-        yield from (_Hit("id-pattern", (*steps, "regex"), problem) for problem in problems)
+        yield from (Hit("id-pattern", (*steps, "regex"), problem) for problem in problems)
 
 
-def _check_update(steps: Steps, update: UpdateContract) -> _Hits:
+def _check_update(steps: Steps, update: UpdateContract) -> Hits:
     yield from _check_request(steps, update, frozenset({"remote_id"}))
     if update.creates_if_missing:
         message = (
             "This update would create a record that was deleted remotely, and no guard against that can be declared "
             "yet. Use a method that only updates."
         )
-        yield _Hit("update-guard", (*steps, "creates_if_missing"), message)
+        yield Hit("update-guard", (*steps, "creates_if_missing"), message)
 
 
-def _check_body(steps: Steps, body: Body) -> _Hits:
+def _check_body(steps: Steps, body: Body) -> Hits:
     if problem := grammar.media_type_problem(body.media_type):
-        yield _Hit("media-type", (*steps, "media_type"), problem)
+        yield Hit("media-type", (*steps, "media_type"), problem)
     if body.envelope is not None:
         yield from _check_literals((*steps, "envelope"), body.envelope)
 
 
-def _check_envelope(steps: Steps, operation: OperationName, body: Body, mappings: tuple[MappingContract, ...]) -> _Hits:
+def _check_envelope(steps: Steps, operation: OperationName, body: Body, mappings: tuple[MappingContract, ...]) -> Hits:
     """Each mapping alone, with a value that any place could take, built as the runtime builds it."""
     for index, mapping in enumerate(mappings):
         if operation in mapping.operations and body != Body():
@@ -349,10 +262,10 @@ def _check_envelope(steps: Steps, operation: OperationName, body: Body, mappings
                 message = (
                     f"In the body of the {operation}: {built.message} Point target or insert_at to an empty place."
                 )
-                yield _Hit("envelope", (*steps, index, "target"), message)
+                yield Hit("envelope", (*steps, index, "target"), message)
 
 
-def _check_literals(steps: Steps, value: object) -> _Hits:
+def _check_literals(steps: Steps, value: object) -> Hits:
     """Secrets in a literal skeleton, at any depth."""
     match value:
         case dict():
@@ -362,48 +275,48 @@ def _check_literals(steps: Steps, value: object) -> _Hits:
             for index, below in enumerate(value):
                 yield from _check_literals((*steps, index), below)
         case str() if grammar.secret_suspected(str(steps[-1]), value):
-            yield _Hit("secret-literal", steps, "This looks like a secret. A pack never holds one; remove it.")
+            yield Hit("secret-literal", steps, "This looks like a secret. A pack never holds one; remove it.")
 
 
 # Mappings, mirrors, tests
 
 
-def _check_mappings(steps: Steps, action: Action) -> _Hits:
+def _check_mappings(steps: Steps, action: Action) -> Hits:
     operations: dict[str, Steps] = {"create": (*steps, "create")}
     if action.update is not None:
         operations["update"] = (*steps, "update")
     for operation in operations:
         if not any(operation in mapping.operations for mapping in action.mappings):
             message = f"No mapping is for the {operation}, so it has no body. Add one."
-            yield _Hit("no-body", (*steps, "mappings"), message)
+            yield Hit("no-body", (*steps, "mappings"), message)
     for index, mapping in enumerate(action.mappings):
         here: Steps = (*steps, "mappings", index)
         yield from _check_mapping(here, mapping)
         if action.update is None and mapping.operations == ("update",):
-            yield _Hit("unused-mapping", (*here, "operations"), "The action has no update, so this is never sent.")
+            yield Hit("unused-mapping", (*here, "operations"), "The action has no update, so this is never sent.")
         replaces = action.update is not None and action.update.semantics == "replace"
         if replaces and mapping.operations == ("create",):
             message = "The update replaces the whole record, so it erases this field. Map it for both operations."
-            yield _Hit("replace-erases", (*here, "operations"), message)
+            yield Hit("replace-erases", (*here, "operations"), message)
 
 
-def _check_mapping(steps: Steps, mapping: MappingContract) -> _Hits:
+def _check_mapping(steps: Steps, mapping: MappingContract) -> Hits:
     if not mapping.source and "constant" not in mapping.model_fields_set:
-        yield _Hit("mapping-value", steps, "Write a source, the field that is read, or a constant.")
+        yield Hit("mapping-value", steps, "Write a source, the field that is read, or a constant.")
     if mapping.source is not None and mapping.constant is not None:
-        yield _Hit("mapping-value", steps, "Write a source or a constant, not both.")
+        yield Hit("mapping-value", steps, "Write a source or a constant, not both.")
     if not mapping.operations or len(set(mapping.operations)) < len(mapping.operations):
-        yield _Hit("mapping-operations", (*steps, "operations"), "Write [create], [update], or leave it out for both.")
+        yield Hit("mapping-operations", (*steps, "operations"), "Write [create], [update], or leave it out for both.")
     for problem in encode_problems(mapping.encode):
-        yield _Hit("encode", (*steps, "encode"), grammar.sentence(problem))
+        yield Hit("encode", (*steps, "encode"), grammar.sentence(problem))
     tokens = segments(mapping.target)
     if isinstance(mapping.constant, str) and grammar.secret_suspected(tokens[-1] if tokens else "", mapping.constant):
-        yield _Hit(
+        yield Hit(
             "secret-literal", (*steps, "constant"), "This looks like a secret. A pack never holds one; remove it."
         )
 
 
-def _check_overlaps(steps: Steps, mappings: tuple[MappingContract, ...]) -> _Hits:
+def _check_overlaps(steps: Steps, mappings: tuple[MappingContract, ...]) -> Hits:
     """Two targets overlap when one is the other, or the beginning of it, within one operation."""
     whole: dict[tuple[str, tuple[str, ...]], int] = {}
     beginnings: dict[tuple[str, tuple[str, ...]], int] = {}
@@ -415,28 +328,28 @@ def _check_overlaps(steps: Steps, mappings: tuple[MappingContract, ...]) -> _Hit
         if (found := next((place for place in earlier if place is not None), None)) is not None:
             other = write_path((*steps, found))
             message = f"{other} writes {mappings[found].target or 'the whole body'} too. Keep one of them."
-            yield _Hit("overlapping-targets", (*steps, index, "target"), message)
+            yield Hit("overlapping-targets", (*steps, index, "target"), message)
         for operation in mapping.operations:
             whole.setdefault((operation, tokens), index)
             for prefix in before:
                 beginnings.setdefault((operation, prefix), index)
 
 
-def _check_mirror(steps: Steps, mirror: Mirror, mappings: tuple[MappingContract, ...]) -> _Hits:
+def _check_mirror(steps: Steps, mirror: Mirror, mappings: tuple[MappingContract, ...]) -> Hits:
     if mirror.remote_id_field == mirror.provenance_field:
-        yield _Hit("mirror", (*steps, "provenance_field"), "Write another field: this one holds the remote id.")
+        yield Hit("mirror", (*steps, "provenance_field"), "Write another field: this one holds the remote id.")
     if (mirror.provenance_field is None) is not (mirror.provenance_value is None):
         message = "Write provenance_field and provenance_value together, or neither."
-        yield _Hit("mirror", steps, message)
+        yield Hit("mirror", steps, message)
     sources = {mapping.source for mapping in mappings}
     for name in ("remote_id_field", "provenance_field"):
         field = getattr(mirror, name)
         if field is not None and field in sources:
             message = f"`{field}` is pushed as well, so every mirror would cause an update. Do not map it."
-            yield _Hit("mirror", (*steps, name), message)
+            yield Hit("mirror", (*steps, name), message)
 
 
-def _check_tests(pack: Pack) -> _Hits:
+def _check_tests(pack: Pack) -> Hits:
     for steps, condition in _instances(pack, Condition, ()):
         yield from _check_test(steps, condition, ("equals", "in", "present"), condition.one_of)
     for steps, criterion in _instances(pack, Criterion, ()):
@@ -444,13 +357,13 @@ def _check_tests(pack: Pack) -> _Hits:
         yield from _check_test(steps, criterion, parts, criterion.one_of)
 
 
-def _check_test(steps: Steps, test: Condition | Criterion, parts: tuple[str, ...], one_of: object) -> _Hits:
+def _check_test(steps: Steps, test: Condition | Criterion, parts: tuple[str, ...], one_of: object) -> Hits:
     written = test.model_fields_set
     if not any(getattr(test, "one_of" if part == "in" else part) is not None for part in parts):
         advice = "To test for an empty value, write present: false." if "equals" in written else ""
-        yield _Hit("empty-test", steps, f"Write at least one of {', '.join(parts)}. {advice}".rstrip())
+        yield Hit("empty-test", steps, f"Write at least one of {', '.join(parts)}. {advice}".rstrip())
     if one_of == ():
-        yield _Hit("empty-test", (*steps, "in"), "Write at least one value: an empty list never holds.")
+        yield Hit("empty-test", (*steps, "in"), "Write at least one value: an empty list never holds.")
 
 
 def _instances(value: object, wanted: type[_M], steps: Steps) -> Iterator[tuple[Steps, _M]]:
