@@ -310,6 +310,16 @@ def test_an_update_that_shows_another_record_suspends_its_link() -> None:
     assert update_event(update(301, "", linked)) is UpdateEvent.REMOTE_CONFLICT
 
 
+def test_a_header_of_an_update_names_no_other_record() -> None:
+    """Only a representation in the body shows which record was updated; a link to something else does not."""
+    by_header = {"response": {"id": [{"from": "$response.header.X-Id"}, {"from": "$response.body#/id"}]}}
+    linked = replace(PROVEN, canonical_id="7")
+    same = answer(200, '{"id": 7}', headers=(("x-id", "8"),))
+    assert judge(UPDATE, same, linked, **by_header).disposition is Disposition.FINALIZE
+    other = answer(200, '{"id": 9}', headers=(("x-id", "7"),))
+    assert judge(UPDATE, other, linked, **by_header).disposition is Disposition.CONFLICT
+
+
 @pytest.mark.parametrize("status", range(300, 400))
 @pytest.mark.parametrize("operation", list(Operation))
 def test_a_redirect_is_an_answer_and_never_followed(status: int, operation: Operation) -> None:
