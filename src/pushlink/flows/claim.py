@@ -8,16 +8,18 @@ the lane of deferred associations is.
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import sqlalchemy as sa
 
 from pushlink.errors import Code, ProtocolViolation
 from pushlink.flows.claimed import Claimed, ClaimedCreate, ClaimedUpdate, ClaimedWriteback, Frozen
 from pushlink.flows.drifting import Drifting
-from pushlink.flows.recover import recover_claims
+from pushlink.flows.drivers import is_transient
+from pushlink.flows.recover import RECOVERED_MAX, recover_claims
 from pushlink.flows.world import World
 from pushlink.ports import RecordRef
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey, thaw
@@ -25,22 +27,26 @@ from pushlink.protocol.states import (
     CLAIMED_IN_PLACE,
     KNOWN_LANES,
     RECHECKED_HOLDS,
-    CreateEvent,
     Hold,
     Lane,
     Operation,
-    UpdateEvent,
-    follow_create,
-    follow_update,
 )
 from pushlink.store import attempts, claims, lifecycle, links, requests, slots
 from pushlink.store.active import ActiveCatalog
 from pushlink.store.attempts import SetHold
 from pushlink.store.catalog import Deployment, read_deployment
 from pushlink.store.claims import Turn
-from pushlink.store.dialect import timeline
+from pushlink.store.credential_states import CredentialKey, read_refused
+from pushlink.store.dialect import is_connection_lost, timeline
 from pushlink.store.lifecycle import Claim
-from pushlink.store.rows import AttemptRow, LinkRow, RequestRow, SlotRow, slots_of
+from pushlink.store.rows import AttemptRow, DueRow, LinkRow, RequestRow, SlotIdentity, SlotRow, slots_of
+
+log = logging.getLogger("pushlink.claim")
+
+Due = TypeVar("Due", AttemptRow, DueRow)
+
+#: A busy worker looks for dead claims that often at least, or 20 times within a lease; an idle one at every claim.
+RECOVERY_PAUSE_MS_MAX: Final = 1_000
 
 #: Held rows looked at again by one claim; the next claim goes on with the rest.
 RECHECKED_MAX: Final = 500
@@ -58,12 +64,21 @@ class ClaimOrder:
 class _Facts:
     """What is read of all claimed rows at once, by link key or attempt id."""
 
-    slots: Mapping[LinkKey, SlotRow]
+    identities: Mapping[LinkKey, SlotIdentity]  # of creates
+    slots: Mapping[LinkKey, SlotRow]  # of updates
     links: Mapping[LinkKey, LinkRow]
     requests: Mapping[AttemptId, RequestRow]
-    exists: Mapping[AttemptId, bool]
     authors: Mapping[AttemptId, str]
     active: Mapping[str, bool]
+    refused: frozenset[CredentialKey]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The state of the world that holds were last looked at in."""
+
+    revision: int
+    credentials: frozenset[tuple[str, str, str, bool]]
 
 
 class ClaimSteps:
@@ -73,7 +88,8 @@ class ClaimSteps:
         self._world = world
         self._incarnation = incarnation
         self._drifting = Drifting(world)
-        self._revision_seen = 0
+        self._seen: _Seen | None = None
+        self._recovered_at: dt.datetime | None = None
 
     def claim(self, conn: sa.Connection, items: Sequence[ClaimOrder], *, now: dt.datetime) -> list[list[Claimed]]:
         """Recover, then claim for each order (a worker gives one)."""
@@ -82,9 +98,14 @@ class ClaimSteps:
         if not lanes:
             return [[] for _ in items]
         line = timeline(conn)
-        recover_claims(conn, lanes, timeline=line, actor=self._incarnation, now=now)
-        self._recheck_holds(conn, lanes, deployment.catalog_revision, now)
-        return [self._claim_one(conn, order, lanes, line, now) for order in items]
+        self._recheck_holds(conn, lanes, deployment, now)
+        is_due = self._recovery_is_due(now)
+        if is_due:
+            self._recover_all(conn, lanes, line, now)
+        found = [self._claim_one(conn, order, deployment, lanes, line, now) for order in items]
+        if not is_due and not any(found) and self._recover_all(conn, lanes, line, now):
+            found = [self._claim_one(conn, order, deployment, lanes, line, now) for order in items]
+        return found
 
     def due_in_s(self, conn: sa.Connection, items: Sequence[None], *, now: dt.datetime) -> list[float | None]:
         """Seconds until the next row is due or the next lease ends; `None` when nothing waits in these lanes."""
@@ -95,19 +116,62 @@ class ClaimSteps:
     def claim_key(self, conn: sa.Connection, items: Sequence[AttemptRow], *, now: dt.datetime) -> list[Claimed | None]:
         """Claim these very rows, for inline dispatch; `None` where somebody else was quicker or the row is held."""
         taken = self._take(conn, list(items), timeline(conn), now)
-        by_id = {item.attempt.id: item for item in self._gather(conn, taken, now)}
+        by_id = {item.attempt.id: item for item in self._gather(conn, taken)}
         return [by_id.get(item.id) for item in items]
 
+    def _recovery_is_due(self, now: dt.datetime) -> bool:
+        last = self._recovered_at
+        pause_ms = min(RECOVERY_PAUSE_MS_MAX, self._world.terms.lease_ms // 20)
+        return last is None or not dt.timedelta() <= now - last < dt.timedelta(milliseconds=pause_ms)
+
+    def _recover_all(self, conn: sa.Connection, lanes: Sequence[Lane], line: str, now: dt.datetime) -> int:
+        count = recover_claims(conn, lanes, timeline=line, actor=self._incarnation, now=now)
+        if count < RECOVERED_MAX:
+            self._recovered_at = now
+        return count
+
     def _claim_one(
-        self, conn: sa.Connection, order: ClaimOrder, lanes: Sequence[Lane], line: str, now: dt.datetime
+        self,
+        conn: sa.Connection,
+        order: ClaimOrder,
+        deployment: Deployment,
+        lanes: Sequence[Lane],
+        line: str,
+        now: dt.datetime,
     ) -> list[Claimed]:
-        rows: list[AttemptRow] = []
+        rows: list[DueRow] = []
         for queue, count in claims.share(claims.read_queues(conn, lanes), order.turn, order.limit):
             rows += claims.read_due(conn, queue, limit=count, now=now)
         fit = self._set_aside(conn, rows, now)
-        return self._gather(conn, self._take(conn, fit, line, now), now)
+        return self._claim_fit(conn, fit, deployment, line, now)
 
-    def _set_aside(self, conn: sa.Connection, rows: Sequence[AttemptRow], now: dt.datetime) -> list[AttemptRow]:
+    def _claim_fit(
+        self, conn: sa.Connection, rows: Sequence[DueRow], deployment: Deployment, line: str, now: dt.datetime
+    ) -> list[Claimed]:
+        """Take and gather; a row whose facts cannot be gathered costs its neighbours nothing (D-17).
+
+        Such a row stays claimed until its lease ends, and the claims that it cost are counted: in the end it is poison.
+        """
+        if not rows:
+            return []
+        try:
+            with conn.begin_nested():
+                return self._gather(conn, self._take(conn, rows, line, now), deployment)
+        except Exception as error:
+            if is_transient(error) or is_connection_lost(error):
+                raise
+            if len(rows) == 1:
+                log.exception("attempt %s cannot be worked on", rows[0].id)
+                self._take(conn, rows, line, now)
+                return []
+        middle = len(rows) // 2
+        return [
+            claimed
+            for part in (rows[:middle], rows[middle:])
+            for claimed in self._claim_fit(conn, part, deployment, line, now)
+        ]
+
+    def _set_aside(self, conn: sa.Connection, rows: Sequence[Due], now: dt.datetime) -> list[Due]:
         """Hold what was claimed too often without an outcome, and what has waited too long to be sent unseen."""
         aside: dict[str, tuple[Hold, Code, dict[str, object]]] = {}
         for row in rows:
@@ -127,7 +191,7 @@ class ClaimSteps:
         )
         return [row for row in rows if row.id not in aside]
 
-    def _take(self, conn: sa.Connection, rows: Sequence[AttemptRow], line: str, now: dt.datetime) -> list[AttemptRow]:
+    def _take(self, conn: sa.Connection, rows: Sequence[Due], line: str, now: dt.datetime) -> list[AttemptRow]:
         until = now + dt.timedelta(milliseconds=self._world.terms.lease_ms)
         orders = [
             Claim(
@@ -142,40 +206,40 @@ class ClaimSteps:
             )
             for row in rows
         ]
-        answers = lifecycle.claim_attempts(conn, orders, now=now)
-        return [_as_claimed(row, order, now) for row, order, won in zip(rows, orders, answers, strict=True) if won]
+        return [row for row in lifecycle.claim_attempts(conn, orders, now=now) if row is not None]
 
-    def _gather(self, conn: sa.Connection, rows: Sequence[AttemptRow], now: dt.datetime) -> list[Claimed]:
+    def _gather(
+        self, conn: sa.Connection, rows: Sequence[AttemptRow], deployment: Deployment | None = None
+    ) -> list[Claimed]:
         if not rows:
             return []
-        keys = [row.link_key for row in rows]
-        found_slots = {s.link_key: s for s in slots.read_slots(conn, keys) if s is not None}
+        creates = slots.read_identities(conn, [r.link_key for r in rows if r.operation is Operation.CREATE])
+        updates = slots.read_slots(conn, [r.link_key for r in rows if r.operation is Operation.UPDATE])
+        found_slots = {slot.link_key: slot for slot in updates if slot is not None}
         with_link = [row.link_key for row in rows if _needs_link(row)]
         found_links = {link.link_key: link for link in links.read_links(conn, with_link) if link is not None}
         frozen = [row.id for row in rows if row.freeze_count > 0]
         found_requests = {r.attempt_id: r for r in requests.read_requests(conn, frozen) if r is not None}
-        sources = {key: source_of(slot) for key, slot in found_slots.items()}
-        exist = self._world.records.records_exist(conn, [sources[row.link_key] for row in rows])
         authors = {row.id: _author(row, found_slots, found_requests) for row in rows}
         users = sorted(set(authors.values()) - {""})
         facts = _Facts(
+            identities={slot.link_key: slot for slot in creates if slot is not None},
             slots=found_slots,
             links=found_links,
             requests=found_requests,
-            exists={row.id: there for row, there in zip(rows, exist, strict=True)},
             authors=authors,
             active=dict(zip(users, self._world.authority.users_active(conn, users), strict=True)),
+            refused=read_refused(conn),
         )
         profiles = [r.profile_digest for r in found_requests.values()]
         profiles += [link.profile_digest for link in found_links.values()]
         actions = [r.action_digest for r in found_requests.values()]
         actions += [link.action_digest for link in found_links.values()]
         self._world.thaw(conn, profiles, actions)
-        catalog = self._world.catalog.read(conn)
+        catalog = self._world.catalog.read(conn, deployment)
         return [self._claimed(row, facts, catalog) for row in rows]
 
     def _claimed(self, row: AttemptRow, facts: _Facts, catalog: ActiveCatalog) -> Claimed:
-        slot = facts.slots[row.link_key]
         request = facts.requests.get(row.id)
         frozen = None if request is None else self._thawed(request)
         author = facts.authors[row.id]
@@ -183,20 +247,23 @@ class ClaimSteps:
             "attempt": row,
             "token": row.claim_token,
             "incarnation": self._incarnation,
-            "source": source_of(slot),
-            "source_exists": facts.exists[row.id],
-            "slot": slot,
         }
         link = facts.links.get(row.link_key)
         if row.operation is Operation.UPDATE:
+            slot = facts.slots[row.link_key]
             current = catalog.find(slots_of(slot))
+            generation = "" if current is None else self._drifting.generation(current, row.tenant)
+            reference = None if current is None else current.profile.credential_ref
             drift = () if link is None else self._drifting.of_link(link, catalog)
             return ClaimedUpdate(
                 **common,  # type: ignore[arg-type]
+                source=source_of(slot),
+                slot=slot,
                 request=frozen,
                 link=link,
                 current=current,
-                generation="" if current is None else self._drifting.generation(current, row.tenant),
+                generation=generation,
+                credential_refused=_is_refused(facts, row.tenant, reference, generation),
                 user_active=facts.active.get(author, False),
                 drift=drift,
                 catalog_revision=catalog.revision,
@@ -204,21 +271,30 @@ class ClaimSteps:
         if frozen is None:
             msg = "A create attempt has no frozen request."
             raise ProtocolViolation(msg, evidence={"attempt_id": row.id})
+        identity = facts.identities[row.link_key]
         if row.status in CLAIMED_IN_PLACE:
             return ClaimedWriteback(
                 **common,  # type: ignore[arg-type]
+                source=source_of(identity),
+                slot=identity,
                 request=frozen.row,
                 link=link,
                 profile=frozen.profile,
                 action=frozen.action,
             )
+        reference = frozen.profile.contract.credential_ref
+        generation = self._world.generation_of(reference, row.tenant)
         return ClaimedCreate(
             **common,  # type: ignore[arg-type]
+            source=source_of(identity),
+            slot=identity,
             request=frozen.row,
             profile=frozen.profile,
             action=frozen.action,
+            generation=generation,
+            credential_refused=_is_refused(facts, row.tenant, reference, generation),
             user_active=facts.active.get(author, False),
-            drift=self._drifting.of_request(frozen.row, slot, catalog),
+            drift=self._drifting.of_request(frozen.row, identity, catalog),
             catalog_revision=catalog.revision,
         )
 
@@ -230,21 +306,31 @@ class ClaimSteps:
             raise LookupError(msg)
         return Frozen(row=request, profile=profile, action=action)
 
-    def _recheck_holds(self, conn: sa.Connection, lanes: Sequence[Lane], revision: int, now: dt.datetime) -> None:
-        """After the catalogue changed, holds that it may have healed are lifted; the next judgement sets them again."""
-        if revision == self._revision_seen:
+    def _recheck_holds(
+        self, conn: sa.Connection, lanes: Sequence[Lane], deployment: Deployment, now: dt.datetime
+    ) -> None:
+        """Lift the holds that a changed catalogue or credential may have healed; the next judgement sets them again."""
+        seen = self._look(self._world.catalog.read(conn, deployment))
+        if seen == self._seen:
             return
         rows = claims.read_held(conn, lanes, RECHECKED_HOLDS, limit=RECHECKED_MAX)
+        detail = {"rechecked": seen.revision}
         attempts.set_holds(
             conn,
-            [
-                SetHold(row=row, hold=None, reason_code=None, detail={"rechecked": revision}, actor=self._incarnation)
-                for row in rows
-            ],
+            [SetHold(row=row, hold=None, reason_code=None, detail=detail, actor=self._incarnation) for row in rows],
             now=now,
         )
         if len(rows) < RECHECKED_MAX:
-            self._revision_seen = revision
+            self._seen = seen
+
+    def _look(self, catalog: ActiveCatalog) -> _Seen:
+        """What holds depend on: the catalogue, and of each credential its generation and whether it was accepted."""
+        used = {(a.slots.tenant, a.profile.credential_ref) for a in catalog.all_actions() if a.profile.credential_ref}
+        found = {(tenant, ref, self._world.generation_of(ref, tenant)) for tenant, ref in used}
+        return _Seen(
+            revision=catalog.revision,
+            credentials=frozenset((*key, bool(self._world.proven.get(key))) for key in found),
+        )
 
 
 def lanes_of(deployment: Deployment) -> tuple[Lane, ...]:
@@ -254,28 +340,15 @@ def lanes_of(deployment: Deployment) -> tuple[Lane, ...]:
     return tuple(sorted(KNOWN_LANES)) if deployment.general_worker == "on" else (Lane.DEFERRED_ASSOCIATION,)
 
 
-def source_of(slot: SlotRow) -> RecordRef:
+def source_of(slot: SlotRow | SlotIdentity) -> RecordRef:
     """The local record that a slot is about."""
     return RecordRef(source_object=slot.source_object, record_id=slot.source_record_id)
 
 
-def _as_claimed(row: AttemptRow, order: Claim, now: dt.datetime) -> AttemptRow:
-    """The row as the claim left it, without reading it again."""
-    in_place = row.status in CLAIMED_IN_PLACE
-    follow = follow_create if row.operation is Operation.CREATE else follow_update
-    event = CreateEvent.CLAIM if row.operation is Operation.CREATE else UpdateEvent.CLAIM
-    return replace(
-        row,
-        status=row.status if in_place else follow(row.status, event),  # type: ignore[arg-type]
-        claim_token=order.token,
-        claimed_by=order.incarnation,
-        claim_timeline=order.timeline,
-        lease_until=order.lease_until,
-        not_before=order.lease_until if in_place else row.not_before,
-        claim_count=row.claim_count + 1,
-        updated_at=now,
-        row_version=row.row_version + 1,
-    )
+def _is_refused(facts: _Facts, tenant: str, reference: str | None, generation: str) -> bool:
+    if reference is None:
+        return False
+    return CredentialKey(tenant=tenant, reference=reference, generation=generation) in facts.refused
 
 
 def _needs_link(row: AttemptRow) -> bool:

@@ -12,7 +12,7 @@ from pushlink.ports import RecordRef
 from pushlink.protocol.drift import Hit
 from pushlink.protocol.snapshots import ActionSnapshot, ClaimToken, ProfileSnapshot
 from pushlink.store.active import ActiveAction
-from pushlink.store.rows import AttemptRow, LinkRow, RequestRow, SlotRow
+from pushlink.store.rows import AttemptRow, LinkRow, RequestRow, SlotIdentity, SlotRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,6 @@ class Owned:
     token: ClaimToken
     incarnation: str
     source: RecordRef
-    source_exists: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +38,12 @@ class Frozen:
 class ClaimedCreate(Owned):
     """A create to send: its frozen request and the snapshots that interpret the answer."""
 
-    slot: SlotRow
+    slot: SlotIdentity
     request: RequestRow
     profile: ProfileSnapshot
     action: ActionSnapshot
+    generation: str  # of the frozen credential reference, now; another one than the frozen is drift
+    credential_refused: bool  # the remote does not take this generation
     user_active: bool
     drift: tuple[Hit, ...]
     catalog_revision: int
@@ -58,6 +59,7 @@ class ClaimedUpdate(Owned):
     slot: SlotRow
     current: ActiveAction | None
     generation: str
+    credential_refused: bool
     user_active: bool
     drift: tuple[Hit, ...]
     catalog_revision: int
@@ -67,7 +69,7 @@ class ClaimedUpdate(Owned):
 class ClaimedWriteback(Owned):
     """A create whose id is known and whose mirror is due."""
 
-    slot: SlotRow
+    slot: SlotIdentity
     request: RequestRow
     link: LinkRow | None
     profile: ProfileSnapshot

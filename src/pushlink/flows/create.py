@@ -14,7 +14,7 @@ from pushlink.flows.claimed import ClaimedCreate, ClaimedWriteback
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.flows.mirrors import MirrorDue
 from pushlink.flows.sending import answer_of, checkpoint_of, history_of, wire_request
-from pushlink.flows.steps import Answer, ClaimGone, Granted, Permission, Settle, Steps
+from pushlink.flows.steps import Answer, ClaimGone, Granted, Permission, Recorded, Settle, Steps
 from pushlink.protocol.drift import holds_create
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.outcome import Verdict, create_event, interpret
@@ -59,10 +59,10 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
         event=create_event(verdict, has_mirror=claimed.request.writeback is not None),
     )
     answer = _with_link(answer, claimed, verdict, steps)
-    recorded = yield Tx(step=steps.record, item=answer, key=key, after_send=True)
+    recorded = yield record_tx(answer, steps)
     if isinstance(recorded, ClaimGone):
         yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
-    elif recorded.mirror is not None:
+    elif isinstance(recorded, Recorded) and recorded.mirror is not None:
         yield mirror_tx(recorded.mirror, steps)
 
 
@@ -71,18 +71,26 @@ def judge_create(claimed: ClaimedCreate) -> Move | None:
     attempt = claimed.attempt
     if attempt.in_doubt and not claimed.replayable:
         return _stop(claimed, CreateEvent.DOUBT, Code.REPLAY_NOT_ALLOWED, {"because": "no live replay contract"})
-    if not claimed.source_exists:
-        event = CreateEvent.DOUBT if attempt.in_doubt else CreateEvent.FAIL_VALIDATION
-        return _stop(claimed, event, Code.SOURCE_GONE, {"source_object": claimed.source.source_object})
     holding = holds_create(claimed.drift)
     if holding:
         detail = {"surfaces": [hit.surface.value for hit in holding], "catalog_revision": claimed.catalog_revision}
         if attempt.in_doubt:
             return _stop(claimed, CreateEvent.DOUBT, Code.DRIFT, detail)
         return _stop(claimed, CreateEvent.GIVE_BACK, Code.DRIFT, detail, hold=Hold.DRIFT)
+    if claimed.credential_refused:
+        event = CreateEvent.DOUBT if attempt.in_doubt else CreateEvent.GIVE_BACK
+        hold = None if attempt.in_doubt else Hold.CREDENTIAL
+        return _stop(claimed, event, Code.UNAUTHENTICATED, {"because": "the remote refused this credential"}, hold=hold)
     if not claimed.user_active and not attempt.in_doubt:
         return _stop(claimed, CreateEvent.GIVE_BACK, Code.AUTHORITY_UNAVAILABLE, {}, hold=Hold.USER_INACTIVE)
     return None
+
+
+def record_tx(answer: Answer, steps: Steps) -> Tx:
+    """The answer's transaction; one that cannot be written for this row is at least kept as evidence (D-14)."""
+    key = answer.attempt.link_key
+    late = Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
+    return Tx(step=steps.record, item=answer, key=key, after_send=True, on_failure=late)
 
 
 def mirror_tx(due: MirrorDue, steps: Steps) -> Tx:
@@ -170,7 +178,7 @@ def _permission(claimed: ClaimedCreate, steps: Steps) -> Permission:
         source=claimed.source,
         catalog_revision=claimed.catalog_revision,
         credential_ref=claimed.profile.contract.credential_ref,
-        credential_generation=claimed.profile.credential_generation,
+        credential_generation=claimed.generation,
     )
 
 

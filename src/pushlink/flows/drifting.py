@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pushlink.errors import ConfigurationError
 from pushlink.flows.world import Remembered, World
 from pushlink.protocol.drift import DriftFacts, Hit, classify
 from pushlink.protocol.fingerprints import fingerprints
 from pushlink.protocol.identity import owner_key
+from pushlink.protocol.render import update_route
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, Names, ProfileSnapshot, Slots
 from pushlink.protocol.surfaces import Surface
 from pushlink.store.active import ActiveAction, ActiveCatalog
-from pushlink.store.rows import LinkRow, RequestRow, SlotRow, read_names, slots_of
+from pushlink.store.rows import LinkRow, RequestRow, SlotIdentity, read_names, slots_of
 
 #: Comparisons kept in memory: a few for each action, credential generation and catalogue revision.
 COMPARISONS_MAX = 4_096
@@ -45,7 +45,7 @@ class Drifting:
             catalog,
         )
 
-    def of_request(self, request: RequestRow, slot: SlotRow, catalog: ActiveCatalog) -> tuple[Hit, ...]:
+    def of_request(self, request: RequestRow, slot: SlotIdentity, catalog: ActiveCatalog) -> tuple[Hit, ...]:
         """What differs between a create as it was frozen and now."""
         return self._compare(
             slots_of(slot),
@@ -79,10 +79,7 @@ class Drifting:
 
     def generation(self, current: ActiveAction, tenant: str) -> str:
         """The generation of now; a credential that cannot be found has none, which differs from every frozen one."""
-        try:
-            return self._world.generation(current.profile, tenant)
-        except ConfigurationError:
-            return "unavailable"
+        return self._world.generation_of(current.profile.credential_ref, tenant)
 
     def _now(self, slots: Slots, current: ActiveAction | None, generation: str, catalog: ActiveCatalog) -> DriftFacts:
         if current is not None:
@@ -125,5 +122,5 @@ def _facts(
         profile_active=profile.contract.active,
         credential_generation=profile.credential_generation,
         fingerprints={**fingerprints(action.contract, profile.contract), **overrides},
-        address=(profile.contract.base_url, action.contract.update.path if action.contract.update else ""),
+        address=(profile.contract.base_url, update_route(action.contract, profile.contract)),
     )

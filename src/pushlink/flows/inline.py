@@ -118,7 +118,7 @@ class InlineClaims(ClaimSteps):
             for row in _ours(conn, order)
             if row.status in CLAIMABLE and row.hold_code is None and row.not_before <= now
         ]
-        return self._gather(conn, self._take(conn, self._set_aside(conn, due, now), line, now), now)
+        return self._gather(conn, self._take(conn, self._set_aside(conn, due, now), line, now))
 
     def _recover(self, conn: sa.Connection, rows: Sequence[AttemptRow], line: str, now: dt.datetime) -> None:
         found = [recovery_of(row, timeline=line, actor=self._incarnation) for row in rows]

@@ -49,21 +49,25 @@ class Mirrors:
         self._world = world
 
     def mirror(self, conn: sa.Connection, items: Sequence[MirrorDue], *, now: dt.datetime) -> list[None]:
-        """Write mirrors where the fields hold what is expected; a failed one is left to the write-back claim."""
-        with_mirror = [i for i in items if i.writeback is not None]
+        """Write mirrors where the fields hold what is expected; a failed one is left to the write-back claim.
+
+        Only under a live claim: whoever lost it writes nothing into the record either (AT-09).
+        """
+        owned = _owned(conn, items)
+        with_mirror = [i for i in owned if i.writeback is not None]
         answers = self._world.records.write_mirrors(
             conn, [_mirror_write(i, i.writeback) for i in with_mirror if i.writeback]
         )
         done = [(i, a) for i, a in zip(with_mirror, answers, strict=True)]
         failed = [(i, a) for i, a in done if a not in _MIRROR_STATUS]
         settled = [(i, _MIRROR_STATUS[a]) for i, a in done if a in _MIRROR_STATUS]
-        self._settle_mirrors(conn, [*settled, *((i, MirrorStatus.NONE) for i in items if i.writeback is None)], now)
+        self._settle_mirrors(conn, [*settled, *((i, MirrorStatus.NONE) for i in owned if i.writeback is None)], now)
         self._postpone_mirrors(conn, [(i, {"mirror": a.value}) for i, a in failed], now)
         return [None] * len(items)
 
     def mirror_failed(self, conn: sa.Connection, items: Sequence[MirrorDue], *, now: dt.datetime) -> list[None]:
         """What runs instead when a mirror's own transaction failed: the row goes on to the write-back claim (DL-10)."""
-        self._postpone_mirrors(conn, [(i, {"mirror": "failed"}) for i in items], now)
+        self._postpone_mirrors(conn, [(i, {"mirror": "failed"}) for i in _owned(conn, items)], now)
         return [None] * len(items)
 
     def _settle_mirrors(
@@ -132,6 +136,11 @@ class Mirrors:
             [links.MirrorOutcome(link_key=i.attempt.link_key, status=MirrorStatus.FAILED) for i, _ in again],
             now=now,
         )
+
+
+def _owned(conn: sa.Connection, items: Sequence[MirrorDue]) -> list[MirrorDue]:
+    held = attempts.lock_claims(conn, [(i.attempt.id, i.token) for i in items])
+    return [i for i, is_held in zip(items, held, strict=True) if is_held]
 
 
 def _mirror_write(item: MirrorDue, snapshot: WritebackSnapshot) -> MirrorWrite:

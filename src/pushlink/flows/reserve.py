@@ -48,8 +48,8 @@ from pushlink.store.attempts import OpenAttempts
 from pushlink.store.catalog import read_deployment, read_unresolved_slots
 from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import Claims, Move, Moved, NewAttempt
-from pushlink.store.rows import LinkRow, RequestRow, SlotRow, write_headers, write_names
-from pushlink.store.slots import SlotIdentity, Wanted, WantedVersion
+from pushlink.store.rows import LinkRow, RequestRow, SlotIdentity, SlotRow, write_headers, write_names
+from pushlink.store.slots import Wanted, WantedVersion
 
 #: The channel that wakes workers when the host's transaction commits.
 WAKE_CHANNEL: Final = "pushlink_due"
@@ -184,6 +184,8 @@ class Reservation:
             and slot.wanted_state != "stale_mapping"
             and slot.wanted_version > 0
         )
+        if refusal is None and is_update and not _is_carried(locked):
+            is_wanted = False  # its update ended unsent (a deleted source, say): the same values are wanted anew
         if refusal is not None and (is_wanted or not refusal.records_wanted):
             return _Plan(
                 locked=locked,
@@ -476,6 +478,12 @@ def _waits_for_update(locked: Locked) -> bool:
         return False
     never_rendered = update.freeze_count == 0
     return never_rendered or update.in_doubt or update.status not in REPLACEABLE
+
+
+def _is_carried(locked: Locked) -> bool:
+    """Whether the wanted version was acknowledged, or an open update brings it."""
+    slot = locked.slot
+    return locked.open.update is not None or slot.acknowledged_version >= slot.wanted_version
 
 
 def _waiting(locked: Locked, refusal: Refusal) -> Outcome | None:

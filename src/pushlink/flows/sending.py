@@ -6,6 +6,8 @@ resolved by the transport, so no flow ever holds a secret.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pushlink.errors import Code, invariant
 from pushlink.flows.claimed import Owned
 from pushlink.flows.steps import Answer
@@ -16,9 +18,12 @@ from pushlink.protocol.extract import parse_place
 from pushlink.protocol.outcome import History, Verdict, delay_ms
 from pushlink.protocol.replies import Effect
 from pushlink.protocol.snapshots import ActionSnapshot, ProfileSnapshot
-from pushlink.protocol.states import CreateEvent, UpdateEvent
+from pushlink.protocol.states import CreateEvent, Hold, UpdateEvent
 from pushlink.store.attempts import Checkpoint
+from pushlink.store.credential_states import CredentialKey
 from pushlink.store.rows import RequestRow, read_headers
+
+_UNAUTHORIZED: Final = 401
 
 #: Reply headers that interpretation reads by itself, whatever the extractors name.
 _ALWAYS_KEPT = ("retry-after", "date", "content-type", "location")
@@ -112,4 +117,16 @@ def answer_of(
         retry_after_ms=wait if returns else None,
         counts_as_retry=verdict.burns_retry,
         in_doubt=True if verdict.effect not in (Effect.NOT_SENT, Effect.NOT_APPLIED, Effect.APPLIED) else None,
+        refused_credential=_refused_credential(owned, world, profile, reply, verdict),
     )
+
+
+def _refused_credential(
+    owned: Owned, world: World, profile: ProfileSnapshot, reply: StoredReply, verdict: Verdict
+) -> CredentialKey | None:
+    """The credential that a second 401 speaks of; a 404 without a proven credential says nothing about others."""
+    reference = profile.contract.credential_ref
+    if reference is None or verdict.hold is not Hold.CREDENTIAL or reply.status != _UNAUTHORIZED:
+        return None
+    tenant = owned.attempt.tenant
+    return CredentialKey(tenant=tenant, reference=reference, generation=world.generation_of(reference, tenant))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -22,6 +23,7 @@ from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, Document, LocatorKey, WritebackSnapshot
 from pushlink.protocol.states import (
     CLAIMED_IN_PLACE,
+    USABLE_LINKS,
     AttemptStatus,
     CreateEvent,
     Hold,
@@ -32,9 +34,21 @@ from pushlink.protocol.states import (
 )
 from pushlink.store import attempts, lifecycle, links, requests, responses, slots
 from pushlink.store.attempts import Checkpoint, LeaseLost, Release
+from pushlink.store.credential_states import CredentialKey, refuse_credentials
 from pushlink.store.lifecycle import Claims, LinkMove, Lost, Move, Moved, NewLink
 from pushlink.store.rows import AttemptRow, LinkRow, RequestRow
 from pushlink.store.slots import Acknowledgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspension:
+    """A link to suspend in the transaction of what found the reason."""
+
+    link: LinkRow  # as it was read; it is suspended only while it is usable and still has this remote record
+    attempt_id: AttemptId
+    actor: str
+    reason_code: Code | None
+    evidence: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +56,10 @@ class Settle:
     """An owner ends or gives back its claim without a reply."""
 
     move: Move
+    judged: AttemptRow | None = None  # an update that ends here, with the version that it was judged by
     acknowledges: int | None = None  # an update whose values the remote has already
     outdates_wanted: bool = False  # the wanted version was frozen under a mapping that was revalidated away
+    suspends: Suspension | None = None  # the link that this claim met lost its lineage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +116,9 @@ class Answer:
     link: LinkRow | None = None  # a create: the link to insert; its `id` is fresh
     writeback: WritebackSnapshot | None = None
     values_digest: Digest | None = None
-    link_event: LinkEvent | None = None  # an update: suspend the link in the same transaction
+    suspends: bool = False  # an update: suspend the link in the same transaction
     link_before: LinkRow | None = None
+    refused_credential: CredentialKey | None = None  # the remote does not take this credential any more
     remote_version: str | None = None
 
 
@@ -135,11 +152,16 @@ class Steps:
         self.mirrors = Mirrors(world)
 
     def settle(self, conn: sa.Connection, items: Sequence[Settle], *, now: dt.datetime) -> list[Moved | Lost]:
-        """End or give back claims before any byte was sent."""
-        touched = [i.move.link_key for i in items if i.acknowledges is not None or i.outdates_wanted]
+        """End or give back claims before any byte was sent.
+
+        An update that ends makes way for a version that was saved after its claim had read the slot: that save saw an
+        open update and left its values to it.
+        """
+        touched = [i.move.link_key for i in items if i.judged is not None]
         locked = dict(zip(touched, slots.lock_slots(conn, touched, nowait=True), strict=True))
         results = lifecycle.move_attempts(conn, [i.move for i in items], now=now)
         happened = [i for i, result in zip(items, results, strict=True) if isinstance(result, Moved)]
+        self._suspend_links(conn, [i.suspends for i in happened if i.suspends is not None], now)
         slots.acknowledge_versions(
             conn,
             [
@@ -152,7 +174,25 @@ class Steps:
                 if i.acknowledges is not None and (slot := locked[i.move.link_key]) is not None
             ],
         )
-        slots.mark_stale_mapping(conn, [i.move.link_key for i in happened if i.outdates_wanted])
+        slots.mark_stale_mapping(
+            conn,
+            [
+                i.move.link_key
+                for i in happened
+                if i.outdates_wanted and i.judged is not None
+                if (slot := locked[i.move.link_key]) is not None and slot.wanted_version == i.judged.version
+            ],
+        )
+        insert_followups(
+            conn,
+            [
+                Followup(slot=slot, after=i.judged, actor=i.move.actor)
+                for i in happened
+                if i.judged is not None and (slot := locked[i.move.link_key]) is not None
+            ],
+            ids=self.world.ids,
+            now=now,
+        )
         return results
 
     def checkpoint(
@@ -163,8 +203,9 @@ class Steps:
         exist = self.world.records.records_exist(conn, [i.source for i in items])
         locked = links.read_links(conn, [i.attempt.link_key for i in items if i.link_id], lock=True)
         by_key = {link.link_key: link for link in locked if link is not None}
+        generations = self._generations(items)
         changed = [
-            self._changed(item, revision, there, by_key.get(item.attempt.link_key))
+            _changed(item, revision, there, by_key.get(item.attempt.link_key), generations)
             for item, there in zip(items, exist, strict=True)
         ]
         fit = [item for item, change in zip(items, changed, strict=True) if change is None]
@@ -179,7 +220,7 @@ class Steps:
         requests.insert_requests(conn, [i.request for i in begun if i.request])
         lifecycle.move_attempts(
             conn,
-            [_given_back(item, change) for item, change in zip(items, changed, strict=True) if change is not None],
+            [_withdrawn(item, change) for item, change in zip(items, changed, strict=True) if change is not None],
             now=now,
         )
         return [
@@ -197,7 +238,7 @@ class Steps:
         fresh = [i for i in items if mine[i.attempt.id] == "mine"]
         responses.insert_responses(conn, [_received(i, late=False) for i in fresh], now=now)
         linked = self._finalize_links(conn, [i for i in fresh if i.link is not None], now)
-        self._suspend_links(conn, fresh, now)
+        self._suspend_links(conn, [_suspension(i, i.link_before) for i in fresh if i.suspends and i.link_before], now)
         conflicts = {
             i.attempt.id: _conflict(conn, i.link) for i in fresh if i.link and not linked.get(i.attempt.id, True)
         }
@@ -209,6 +250,7 @@ class Steps:
                 raise Contended(msg, evidence={"attempt_id": item.attempt.id})  # the next try reads that it is gone
         slots.acknowledge_versions(conn, [a for i in fresh if (a := _acknowledgement(i, linked)) is not None])
         slots.forget_applied(conn, [i.attempt.link_key for i in fresh if i.event is UpdateEvent.UNKNOWN])
+        refuse_credentials(conn, [key for i in fresh if (key := i.refused_credential) is not None], now=now)
         insert_followups(
             conn,
             [
@@ -237,7 +279,7 @@ class Steps:
     ) -> list[Recorded | ClaimGone]:
         """Insert the link of a known id first; where another link has its remote record, hold and say whose it is."""
         keys = [i.attempt.link_key for i in items]
-        slots.lock_slots(conn, keys, nowait=True)
+        locked = dict(zip(keys, slots.lock_slots(conn, keys, nowait=True), strict=True))
         held = attempts.lock_claims(conn, [(i.attempt.id, i.token) for i in items])
         mine = [i for i, is_held in zip(items, held, strict=True) if is_held]
         answers = lifecycle.insert_links(conn, [_new_link(i, now) for i in mine], now=now)
@@ -247,6 +289,17 @@ class Steps:
             for i, made, link in zip(mine, answers, there, strict=True)
         }
         self._hold_conflicts(conn, [i for i in mine if not linked[i.attempt.id]], now)
+        # An id that was only adopted acknowledges no version: the update that follows carries the whole body.
+        insert_followups(
+            conn,
+            [
+                Followup(slot=slot, after=replace(i.attempt, version=slot.acknowledged_version), actor=i.actor)
+                for i in mine
+                if linked[i.attempt.id] and (slot := locked[i.attempt.link_key]) is not None
+            ],
+            ids=self.world.ids,
+            now=now,
+        )
         return [Recorded() if linked.get(i.attempt.id) else ClaimGone() for i in items]
 
     def _hold_conflicts(self, conn: sa.Connection, items: Sequence[Adoption], now: dt.datetime) -> None:
@@ -275,21 +328,10 @@ class Steps:
             now=now,
         )
 
-    def _changed(self, item: Permission, revision: int, exists: bool, link: LinkRow | None) -> str | None:
-        """What is no longer as it was validated, in words; `None` when the send may go on."""
-        if revision != item.catalog_revision:
-            return "the catalogue changed"
-        if not exists:
-            return "the source record is gone"
-        if item.credential_ref is not None and item.credential_generation != self.world.credentials.generation(
-            item.credential_ref, tenant=item.attempt.tenant
-        ):
-            return "the credential changed"
-        if item.link_id is None:
-            return None
-        if link is None or link.id != item.link_id or link.row_version != item.link_version:
-            return "the link changed"
-        return "the mapping was revalidated" if link.mapping_fingerprint != item.link_mapping else None
+    def _generations(self, items: Sequence[Permission]) -> dict[tuple[str, str], str]:
+        """The credential generations of now, by reference and tenant."""
+        used = {(i.credential_ref, i.attempt.tenant) for i in items if i.credential_ref is not None}
+        return {(ref, tenant): self.world.generation_of(ref, tenant) for ref, tenant in sorted(used)}
 
     def _mine(self, conn: sa.Connection, items: Sequence[Answer]) -> dict[AttemptId, str]:
         """For each attempt: `mine` (the claim lives), `recorded` (this very answer is stored), or `gone`."""
@@ -304,24 +346,36 @@ class Steps:
         answers = lifecycle.insert_links(conn, [_new_link(i, now) for i in items if i.link is not None], now=now)
         return {i.attempt.id: answer for i, answer in zip(items, answers, strict=True)}
 
-    def _suspend_links(self, conn: sa.Connection, items: Sequence[Answer], now: dt.datetime) -> None:
-        moves = [
-            LinkMove(
-                link_id=i.link_before.id,
-                link_key=i.link_before.link_key,
-                tenant=i.link_before.tenant,
-                status=i.link_before.status,
-                row_version=i.link_before.row_version,
-                event=i.link_event,
-                actor=i.actor,
-                attempt_id=i.attempt.id,
-                reason_code=i.reason_code,
-                evidence=i.detail,
-            )
-            for i in items
-            if i.link_event is not None and i.link_before is not None
-        ]
-        lifecycle.move_links(conn, moves, now=now)
+    def _suspend_links(self, conn: sa.Connection, items: Sequence[Suspension], now: dt.datetime) -> None:
+        """Under the slot's lock; what an operator did meanwhile (retired, relocated) is not undone by old evidence."""
+        there = links.read_links(conn, [i.link.link_key for i in items], lock=True)
+        lifecycle.move_links(
+            conn,
+            [
+                LinkMove(
+                    link_id=link.id,
+                    link_key=link.link_key,
+                    tenant=link.tenant,
+                    status=link.status,
+                    row_version=link.row_version,
+                    event=LinkEvent.SUSPEND,
+                    actor=i.actor,
+                    attempt_id=i.attempt_id,
+                    reason_code=i.reason_code,
+                    evidence=i.evidence,
+                )
+                for i, link in zip(items, there, strict=True)
+                if link is not None and link.status in USABLE_LINKS
+                if (link.id, link.remote_id) == (i.link.id, i.link.remote_id)
+            ],
+            now=now,
+        )
+
+
+def _suspension(item: Answer, link: LinkRow) -> Suspension:
+    return Suspension(
+        link=link, attempt_id=item.attempt.id, actor=item.actor, reason_code=item.reason_code, evidence=item.detail
+    )
 
 
 def _new_link(item: Answer | Adoption, now: dt.datetime) -> NewLink:
@@ -342,19 +396,51 @@ def _conflict(conn: sa.Connection, link: LinkRow) -> dict[str, object]:
     }
 
 
-def _given_back(item: Permission, change: str) -> Move:
+_SOURCE_GONE: Final = "the source record is gone"
+
+
+def _changed(
+    item: Permission, revision: int, exists: bool, link: LinkRow | None, generations: Mapping[tuple[str, str], str]
+) -> str | None:
+    """What is no longer as it was validated, in words; `None` when the send may go on."""
+    if revision != item.catalog_revision:
+        return "the catalogue changed"
+    if not exists:
+        return _SOURCE_GONE
+    if item.credential_ref is not None:
+        generation = generations[item.credential_ref, item.attempt.tenant]
+        if generation != item.credential_generation:
+            return "the credential changed"
+    if item.link_id is None:
+        return None
+    if link is None or link.id != item.link_id or link.row_version != item.link_version:
+        return "the link changed"
+    return "the mapping was revalidated" if link.mapping_fingerprint != item.link_mapping else None
+
+
+def _withdrawn(item: Permission, change: str) -> Move:
+    """The move of an attempt that may not be sent: given back, or ended when there is nothing left to send."""
+    attempt = item.attempt
+    is_create, is_over = attempt.operation is Operation.CREATE, change == _SOURCE_GONE
+    event: CreateEvent | UpdateEvent
+    if not is_over:
+        event = CreateEvent.GIVE_BACK if is_create else UpdateEvent.GIVE_BACK
+    elif is_create:
+        event = CreateEvent.DOUBT if attempt.in_doubt else CreateEvent.FAIL_VALIDATION
+    else:
+        event = UpdateEvent.OBSOLETE
     return Move(
-        attempt_id=item.attempt.id,
-        link_key=item.attempt.link_key,
-        tenant=item.attempt.tenant,
-        operation=item.attempt.operation,
-        status=item.attempt.status,
-        event=CreateEvent.GIVE_BACK if item.attempt.operation is Operation.CREATE else UpdateEvent.GIVE_BACK,
+        attempt_id=attempt.id,
+        link_key=attempt.link_key,
+        tenant=attempt.tenant,
+        operation=attempt.operation,
+        status=attempt.status,
+        event=event,
         token=item.token,
         actor=item.actor,
-        reason_code=Code.GIVEN_BACK,
-        detail={"because": change},
-        claims=Claims.FORGIVE,
+        reason_code=Code.SOURCE_GONE if is_over else Code.GIVEN_BACK,
+        detail={"source_object": item.source.source_object} if is_over else {"because": change},
+        claims=Claims.RESET if is_over else Claims.FORGIVE,
     )
 
 

@@ -6,23 +6,24 @@ configuration is the one that the link was validated with. What is acknowledged 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pushlink.errors import Code, invariant
 from pushlink.flows.claimed import ClaimedUpdate, Frozen
+from pushlink.flows.create import record_tx
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.flows.sending import answer_of, checkpoint_of, history_of, wire_request
-from pushlink.flows.steps import Answer, ClaimGone, Granted, Permission, Settle, Steps
+from pushlink.flows.steps import Answer, ClaimGone, Granted, Permission, Settle, Steps, Suspension
 from pushlink.flows.world import World
-from pushlink.protocol.drift import stops_update
+from pushlink.protocol.drift import Hit, stops_update, suspends_link
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.identity import update_idempotency_key
 from pushlink.protocol.outcome import Verdict, interpret, update_event
 from pushlink.protocol.render import render_update
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, ProfileSnapshot, SourceValues
-from pushlink.protocol.states import USABLE_LINKS, Hold, LinkEvent, Operation, UpdateEvent
+from pushlink.protocol.states import USABLE_LINKS, Hold, Operation, UpdateEvent
 from pushlink.store.active import ActiveAction
 from pushlink.store.lifecycle import Claims, Move
 from pushlink.store.rows import LinkRow, RequestRow, write_headers, write_names
@@ -69,7 +70,7 @@ def push_update(claimed: ClaimedUpdate, steps: Steps) -> Flow:
         ),
     )
     answer = _answer(claimed, ready, granted, reply, verdict, steps.world)
-    recorded = yield Tx(step=steps.record, item=answer, key=key, after_send=True)
+    recorded = yield record_tx(answer, steps)
     if isinstance(recorded, ClaimGone):
         yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
 
@@ -79,13 +80,18 @@ def judge_update(claimed: ClaimedUpdate, world: World) -> Ready | Settle:
     slot, link, current = claimed.slot, claimed.link, claimed.current
     if link is None or link.status not in USABLE_LINKS:
         return _obsolete(claimed, Code.LINK_MISSING if link is None else Code.LINK_SUSPENDED)
-    if not claimed.source_exists:
-        return _obsolete(claimed, Code.SOURCE_GONE)
-    version = claimed.attempt.version if claimed.request else slot.wanted_version
+    version = _version(claimed)
     if version <= slot.acknowledged_version:
         return _obsolete(claimed, Code.OUTDATED)
+    if claimed.request is not None and slot.wanted_version > version and not claimed.attempt.in_doubt:
+        return _obsolete(claimed, Code.OUTDATED)  # given back, and a newer version replaces it whole
     if claimed.request is None and slot.wanted_values_digest == slot.applied_values_digest:
         return replace(_obsolete(claimed, Code.SAME_AS_APPLIED), acknowledges=version)
+    lost = suspends_link(claimed.drift)
+    if lost:
+        return _suspended(claimed, link, lost)
+    if claimed.credential_refused:
+        return _held(claimed, Code.UNAUTHENTICATED, Hold.CREDENTIAL, {"because": "the remote refused this credential"})
     if not claimed.user_active:
         return _held(claimed, Code.AUTHORITY_UNAVAILABLE, Hold.USER_INACTIVE, {"user": "inactive"})
     stopping = stops_update(claimed.drift)
@@ -122,7 +128,7 @@ def _rendered(
     frozen = render_update(current.contract, current.profile, values, link.remote_id)
     if isinstance(frozen, RenderFailure):
         detail = {"message": frozen.message, **frozen.evidence}
-        return Settle(move=_move(claimed, UpdateEvent.FAIL_VALIDATION, frozen.code, detail))
+        return _ended(claimed, UpdateEvent.FAIL_VALIDATION, frozen.code, detail)
     profile = world.profile_document(current.profile, current.profile_digest, claimed.generation)
     request = RequestRow(
         attempt_id=claimed.attempt.id,
@@ -193,13 +199,40 @@ def _answer(
         answer,
         attempt=replace(answer.attempt, version=ready.version),
         values_digest=ready.request.values_digest,
-        link_event=LinkEvent.SUSPEND if event in _SUSPENDS else None,
+        suspends=event in _SUSPENDS,
         link_before=ready.link,
     )
 
 
+def _version(claimed: ClaimedUpdate) -> int:
+    """The wanted version that this claim is about: the one that was rendered, or the newest that it read."""
+    return claimed.attempt.version if claimed.request else claimed.slot.wanted_version
+
+
+def _ended(claimed: ClaimedUpdate, event: UpdateEvent, code: Code, detail: Mapping[str, object]) -> Settle:
+    judged = replace(claimed.attempt, version=_version(claimed))
+    return Settle(move=_move(claimed, event, code, detail), judged=judged)
+
+
 def _obsolete(claimed: ClaimedUpdate, code: Code) -> Settle:
-    return Settle(move=_move(claimed, UpdateEvent.OBSOLETE, code, {}))
+    return _ended(claimed, UpdateEvent.OBSOLETE, code, {})
+
+
+def _suspended(claimed: ClaimedUpdate, link: LinkRow, lost: Sequence[Hit]) -> Settle:
+    """The first touch of a link whose lineage is gone: it is suspended, and the update ends with it."""
+    detail = {
+        "surfaces": [hit.surface.value for hit in lost],
+        "rules": [hit.rule for hit in lost],
+        "catalog_revision": claimed.catalog_revision,
+    }
+    suspension = Suspension(
+        link=link,
+        attempt_id=claimed.attempt.id,
+        actor=claimed.incarnation,
+        reason_code=Code.DRIFT,
+        evidence=detail,
+    )
+    return replace(_ended(claimed, UpdateEvent.OBSOLETE, Code.LINK_SUSPENDED, detail), suspends=suspension)
 
 
 def _held(claimed: ClaimedUpdate, code: Code, hold: Hold, detail: Mapping[str, object]) -> Settle:

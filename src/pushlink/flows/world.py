@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 import sqlalchemy as sa
 
-from pushlink.errors import invariant
+from pushlink.errors import ConfigurationError, invariant
 from pushlink.ports import Authority, Clock, Credentials, Ids, RecordStore
 from pushlink.protocol.contracts import ProfileContract
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, ProfileSnapshot
@@ -84,6 +84,13 @@ class World:
     def generation(self, profile: ProfileContract, tenant: str) -> str:
         """The current generation of a profile's credential; empty for a profile without one."""
         return self.credentials.generation(profile.credential_ref, tenant=tenant) if profile.credential_ref else ""
+
+    def generation_of(self, reference: str | None, tenant: str) -> str:
+        """The same for a reference; a credential that cannot be found has none, which differs from every frozen one."""
+        try:
+            return self.credentials.generation(reference, tenant=tenant) if reference else ""
+        except ConfigurationError:
+            return "unavailable"
 
     def profile_document(self, profile: ProfileContract, profile_digest: Digest, generation: str) -> Document:
         """The frozen form of a profile (named by the digest of its contract) under one credential generation."""

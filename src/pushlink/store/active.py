@@ -22,7 +22,7 @@ from pushlink.protocol.contracts import ActionContract, Condition, ProfileContra
 from pushlink.protocol.fingerprints import body_fingerprint, mapping_fingerprint
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, InstallId, Names, Slots, digest
 from pushlink.store import catalog
-from pushlink.store.catalog import InstallRow
+from pushlink.store.catalog import Deployment, InstallRow
 from pushlink.store.registry import IN_USE, RegisteredSlot, SlotKind, SlotName, read_registry
 
 #: (tenant, owner key) or (tenant, source object), as the map's name says.
@@ -190,15 +190,19 @@ class CatalogReader:
         self._lock = threading.Lock()
         self._newest: tuple[tuple[str, int, dt.datetime], ActiveCatalog] | None = None
 
-    def read(self, conn: sa.Connection) -> ActiveCatalog:
-        """The catalogue as this transaction sees it; built anew only when the revision moved."""
+    def read(self, conn: sa.Connection, deployment: Deployment | None = None) -> ActiveCatalog:
+        """The catalogue as this transaction sees it; built anew only when the revision moved.
+
+        `deployment` is its row, for whoever has read it in this transaction already.
+        """
         while True:
-            key = _version(conn)
+            key = _version(deployment or catalog.read_deployment(conn))
+            deployment = None
             with self._lock:
                 if self._newest is not None and self._newest[0] == key:
                     return self._newest[1]
             built = ActiveCatalog(key[1], catalog.load_installs(conn), read_registry(conn))
-            if _version(conn) != key:
+            if _version(catalog.read_deployment(conn)) != key:
                 continue  # somebody applied a pack between the statements
             with self._lock:
                 self._newest = (key, built)
@@ -209,9 +213,8 @@ class CatalogReader:
         return catalog.share_revision(conn)
 
 
-def _version(conn: sa.Connection) -> tuple[str, int, dt.datetime]:
+def _version(row: Deployment) -> tuple[str, int, dt.datetime]:
     # The time tells a revision that was rolled back from another change that got the same number.
-    row = catalog.read_deployment(conn)
     return row.deployment_id, row.catalog_revision, row.updated_at
 
 

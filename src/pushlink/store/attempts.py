@@ -17,7 +17,7 @@ from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey
 from pushlink.protocol.states import AttemptStatus, Hold
 from pushlink.store.dialect import Batch, array_rows
 from pushlink.store.events import Event, insert_events, write_json
-from pushlink.store.rows import AttemptRow, columns_of, read_row
+from pushlink.store.rows import AttemptRow, DueRow, columns_of, read_row
 from pushlink.store.tables import UtcTime, push_attempt
 
 
@@ -155,7 +155,7 @@ def release_writebacks(conn: sa.Connection, items: Sequence[Release], *, now: dt
 class SetHold:
     """A hold to set or, with `hold` None, to clear, on a row that nobody has claimed."""
 
-    row: AttemptRow
+    row: AttemptRow | DueRow
     hold: Hold | None
     reason_code: str | None
     detail: Mapping[str, object] | None

@@ -11,11 +11,12 @@ import datetime as dt
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Final
 
 import sqlalchemy as sa
 
 from pushlink.protocol.states import Hold, Lane
-from pushlink.store.rows import AttemptRow, columns_of, read_row
+from pushlink.store.rows import AttemptRow, DueRow, columns_of, read_rows
 from pushlink.store.tables import UtcTime, push_attempt
 
 #: Literal on purpose: the planner must see that the partial indexes of `tables.py` cover these predicates.
@@ -45,21 +46,9 @@ class Turn:
 def read_queues(conn: sa.Connection, lanes: Sequence[Lane]) -> list[Queue]:
     """The queues that have due or waiting work, found by stepping over the index, not by reading the rows."""
     found: list[Queue] = []
-    t = push_attempt
-    place = sa.tuple_(t.c.tenant, t.c.destination_slot_id)
-    step = (
-        sa.select(t.c.tenant, t.c.destination_slot_id)
-        .where(
-            t.c.dispatch_lane == sa.bindparam("lane"),
-            place > sa.tuple_(sa.bindparam("after_tenant", type_=sa.Text()), sa.bindparam("after", type_=sa.Text())),
-            _DUE,
-        )
-        .order_by(t.c.tenant, t.c.destination_slot_id)
-        .limit(1)
-    )
     for lane in sorted(lanes):
         tenant, destination = "", ""
-        while row := conn.execute(step, {"lane": lane, "after_tenant": tenant, "after": destination}).first():
+        while row := conn.execute(_NEXT_QUEUE, {"lane": lane, "after_tenant": tenant, "after": destination}).first():
             tenant, destination = row.tenant, row.destination_slot_id
             found.append(Queue(tenant=tenant, destination_slot_id=destination, lane=lane))
     return found
@@ -97,63 +86,86 @@ def _rotated_queues(queues: list[Queue], last: str) -> list[Queue]:
     return later + [queue for queue in queues if queue.destination_slot_id <= last]
 
 
-def read_due(conn: sa.Connection, queue: Queue, *, limit: int, now: dt.datetime) -> list[AttemptRow]:
+def read_due(conn: sa.Connection, queue: Queue, *, limit: int, now: dt.datetime) -> list[DueRow]:
     """The rows at the head of one queue that are due, locked for this transaction, skipping what others hold."""
-    t = push_attempt
-    statement = (
-        sa.select(*columns_of(AttemptRow, t))
-        .where(
-            t.c.dispatch_lane == sa.bindparam("lane", queue.lane),
-            t.c.tenant == sa.bindparam("of_tenant", queue.tenant),
-            t.c.destination_slot_id == sa.bindparam("of_destination", queue.destination_slot_id),
-            t.c.not_before <= sa.bindparam("due_by", now, UtcTime()),
-            _DUE,
-        )
-        .order_by(t.c.not_before, t.c.id)
-        .limit(sa.bindparam("at_most", limit, sa.Integer()))
-        .with_for_update(skip_locked=True, key_share=True)
-    )
-    return [read_row(AttemptRow, row) for row in conn.execute(statement)]
+    bound = {
+        "lane": queue.lane,
+        "of_tenant": queue.tenant,
+        "of_destination": queue.destination_slot_id,
+        "due_by": now,
+        "at_most": limit,
+    }
+    return read_rows(DueRow, conn.execute(_READ_DUE, bound))
 
 
 def read_expired(conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now: dt.datetime) -> list[AttemptRow]:
     """Rows in work whose lease has ended by the database's clock, locked, skipping what others hold."""
-    t = push_attempt
-    statement = (
-        sa.select(*columns_of(AttemptRow, t))
-        .where(
-            t.c.dispatch_lane.in_([lane.value for lane in lanes]),
-            t.c.lease_until < sa.bindparam("ended_by", now, UtcTime()),
-            _LEASED,
-        )
-        .order_by(t.c.lease_until, t.c.id)
-        .limit(sa.bindparam("at_most", limit, sa.Integer()))
-        .with_for_update(skip_locked=True, key_share=True)
-    )
-    return [read_row(AttemptRow, row) for row in conn.execute(statement)]
+    bound = {"lanes": [lane.value for lane in lanes], "ended_by": now, "at_most": limit}
+    return read_rows(AttemptRow, conn.execute(_READ_EXPIRED, bound))
 
 
 def read_held(conn: sa.Connection, lanes: Sequence[Lane], holds: Collection[Hold], *, limit: int) -> list[AttemptRow]:
     """Rows under one of `holds`, oldest first, locked, skipping what others hold."""
-    t = push_attempt
-    statement = (
-        sa.select(*columns_of(AttemptRow, t))
-        .where(
-            t.c.dispatch_lane.in_([lane.value for lane in lanes]),
-            t.c.hold_code.in_(sorted(hold.value for hold in holds)),
-        )
-        .order_by(t.c.updated_at, t.c.id)
-        .limit(sa.bindparam("at_most", limit, sa.Integer()))
-        .with_for_update(skip_locked=True, key_share=True)
-    )
-    return [read_row(AttemptRow, row) for row in conn.execute(statement)]
+    bound = {
+        "lanes": [lane.value for lane in lanes],
+        "holds": sorted(hold.value for hold in holds),
+        "at_most": limit,
+    }
+    return read_rows(AttemptRow, conn.execute(_READ_HELD, bound))
 
 
 def next_due(conn: sa.Connection, lanes: Sequence[Lane]) -> dt.datetime | None:
     """When the earliest waiting row becomes due or the earliest lease ends; `None` when nothing waits."""
-    t = push_attempt
-    lane_values = [lane.value for lane in lanes]
-    waiting = sa.select(sa.func.min(t.c.not_before)).where(t.c.dispatch_lane.in_(lane_values), _DUE)
-    leased = sa.select(sa.func.min(t.c.lease_until)).where(t.c.dispatch_lane.in_(lane_values), _LEASED)
-    moments: list[dt.datetime] = [m for q in (waiting, leased) if (m := conn.execute(q).scalar()) is not None]
+    bound = {"lanes": [lane.value for lane in lanes]}
+    moments: list[dt.datetime] = [
+        moment for query in (_NEXT_WAITING, _NEXT_LEASED) if (moment := conn.execute(query, bound).scalar()) is not None
+    ]
     return min(moments, default=None)
+
+
+# --------------------------------------------------------------------------------------- statements, built once
+
+_T: Final = push_attempt
+_IN_LANES: Final = _T.c.dispatch_lane.in_(sa.bindparam("lanes", expanding=True, type_=sa.Text()))
+_AT_MOST: Final = sa.bindparam("at_most", type_=sa.Integer())
+
+_NEXT_QUEUE: Final = (
+    sa.select(_T.c.tenant, _T.c.destination_slot_id)
+    .where(
+        _T.c.dispatch_lane == sa.bindparam("lane"),
+        sa.tuple_(_T.c.tenant, _T.c.destination_slot_id)
+        > sa.tuple_(sa.bindparam("after_tenant", type_=sa.Text()), sa.bindparam("after", type_=sa.Text())),
+        _DUE,
+    )
+    .order_by(_T.c.tenant, _T.c.destination_slot_id)
+    .limit(1)
+)
+_READ_DUE: Final = (
+    sa.select(*columns_of(DueRow, _T))
+    .where(
+        _T.c.dispatch_lane == sa.bindparam("lane"),
+        _T.c.tenant == sa.bindparam("of_tenant"),
+        _T.c.destination_slot_id == sa.bindparam("of_destination"),
+        _T.c.not_before <= sa.bindparam("due_by", type_=UtcTime()),
+        _DUE,
+    )
+    .order_by(_T.c.not_before, _T.c.id)
+    .limit(_AT_MOST)
+    .with_for_update(skip_locked=True, key_share=True)
+)
+_READ_EXPIRED: Final = (
+    sa.select(*columns_of(AttemptRow, _T))
+    .where(_IN_LANES, _T.c.lease_until < sa.bindparam("ended_by", type_=UtcTime()), _LEASED)
+    .order_by(_T.c.lease_until, _T.c.id)
+    .limit(_AT_MOST)
+    .with_for_update(skip_locked=True, key_share=True)
+)
+_READ_HELD: Final = (
+    sa.select(*columns_of(AttemptRow, _T))
+    .where(_IN_LANES, _T.c.hold_code.in_(sa.bindparam("holds", expanding=True, type_=sa.Text())))
+    .order_by(_T.c.updated_at, _T.c.id)
+    .limit(_AT_MOST)
+    .with_for_update(skip_locked=True, key_share=True)
+)
+_NEXT_WAITING: Final = sa.select(sa.func.min(_T.c.not_before)).where(_IN_LANES, _DUE)
+_NEXT_LEASED: Final = sa.select(sa.func.min(_T.c.lease_until)).where(_IN_LANES, _LEASED)

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import AttemptId, Digest, Document
 from pushlink.store.dialect import Batch, array_rows, insert_ignore
-from pushlink.store.rows import RequestRow, columns_of, read_row
+from pushlink.store.rows import RequestRow, columns_of, read_rows
 from pushlink.store.tables import UtcTime, frozen_document, push_request
 
 
@@ -28,7 +28,7 @@ def read_requests(conn: sa.Connection, ids: Sequence[AttemptId]) -> list[Request
     """The newest freeze of each attempt; `None` for an update that was never claimed."""
     if not ids:
         return []
-    found = {row.attempt_id: read_row(RequestRow, row) for row in _READ(conn, [(i,) for i in ids])}
+    found = {row.attempt_id: row for row in read_rows(RequestRow, _READ(conn, [(i,) for i in ids]))}
     return [found.get(i) for i in ids]
 
 

@@ -10,6 +10,7 @@ import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -53,6 +54,21 @@ class AttemptRow:
     remote_id: str | None
     created_at: dt.datetime
     updated_at: dt.datetime
+    row_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueRow:
+    """The part of a `push_attempt` that decides whether it may be claimed."""
+
+    id: AttemptId
+    link_key: LinkKey
+    tenant: str
+    operation: Operation
+    status: AttemptStatus
+    hold_code: str | None
+    claim_count: int
+    expires_at: dt.datetime | None
     row_version: int
 
 
@@ -121,6 +137,31 @@ class LinkRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotIdentity:
+    """Whose slot a `push_slot` is; written once, when the key is first seen."""
+
+    link_key: LinkKey
+    tenant: str
+    connector_owner_key: str
+    action_slot_id: str
+    destination_slot_id: str
+    source_object: str
+    source_record_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotVersions:
+    """What a `push_slot` says of versions, without any values."""
+
+    link_key: LinkKey
+    tenant: str
+    destination_slot_id: str
+    wanted_version: int
+    applied_values_digest: Digest | None
+    refused_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRow:
     """One `push_slot`: the lock of a link key, its create ordinal and its versions."""
 
@@ -156,6 +197,11 @@ def read_row(kind: type[T], row: sa.Row[Any]) -> T:
     return kind(**values)
 
 
+def read_rows(kind: type[T], result: sa.Result[Any]) -> list[T]:
+    """All rows of a result, as `read_row` builds them."""
+    return [read_row(kind, row) for row in result.all()]
+
+
 def columns_of(kind: type[Any], table: sa.Table) -> list[sa.Column[Any]]:
     """The columns of `table` that `kind` has a field for, in field order."""
     return [table.c[name] for name in _field_names(kind)]
@@ -171,13 +217,20 @@ def _field_names(kind: type[Any]) -> tuple[str, ...]:
 _NAMES: Final[dict[type[Any], tuple[str, ...]]] = {}
 
 
+def _members(kind: type[StrEnum]) -> Callable[[str], StrEnum]:
+    """From a stored word to its member, by look-up since this runs for every row; another word raises `ValueError`."""
+    known = {member.value: member for member in kind}
+    return lambda word: known.get(word) or kind(word)
+
+
 _CONVERTERS: Final[Mapping[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]]] = {
-    AttemptRow: (("operation", Operation), ("status", AttemptStatus)),
-    LinkRow: (("status", LinkStatus),),
+    AttemptRow: (("operation", _members(Operation)), ("status", _members(AttemptStatus))),
+    DueRow: (("operation", _members(Operation)), ("status", _members(AttemptStatus))),
+    LinkRow: (("status", _members(LinkStatus)),),
 }
 
 
-def slots_of(row: SlotRow | LinkRow) -> Slots:
+def slots_of(row: SlotRow | SlotIdentity | LinkRow) -> Slots:
     """The stable identity that a slot or a link carries."""
     return Slots(
         tenant=row.tenant,

@@ -17,22 +17,8 @@ import sqlalchemy as sa
 from pushlink.protocol.snapshots import Digest, LinkKey
 from pushlink.store.dialect import Batch, array_rows, insert_ignore
 from pushlink.store.events import write_json
-from pushlink.store.rows import SlotRow, columns_of, read_row
+from pushlink.store.rows import SlotIdentity, SlotRow, SlotVersions, columns_of, read_rows
 from pushlink.store.tables import UtcTime, push_slot
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotIdentity:
-    """Whose slot it is; written once, when the key is first seen."""
-
-    link_key: LinkKey
-    tenant: str
-    connector_owner_key: str
-    action_slot_id: str
-    destination_slot_id: str
-    source_object: str
-    source_record_id: str
-
 
 _IDENTITY = (
     "link_key",
@@ -63,7 +49,16 @@ def lock_slots(conn: sa.Connection, keys: Sequence[LinkKey], *, nowait: bool) ->
     if not keys:
         return []
     locked = _LOCK_NOWAIT if nowait else _LOCK
-    found = {row.link_key: read_row(SlotRow, row) for row in locked(conn, [(key,) for key in sorted(set(keys))])}
+    found = {row.link_key: row for row in read_rows(SlotRow, locked(conn, [(key,) for key in sorted(set(keys))]))}
+    return [found.get(key) for key in keys]
+
+
+def lock_versions(conn: sa.Connection, keys: Sequence[LinkKey]) -> list[SlotVersions | None]:
+    """Lock as `lock_slots` with `nowait` does, and read the versions alone."""
+    if not keys:
+        return []
+    locked = _LOCK_VERSIONS(conn, [(key,) for key in sorted(set(keys))])
+    found = {row.link_key: row for row in read_rows(SlotVersions, locked)}
     return [found.get(key) for key in keys]
 
 
@@ -71,7 +66,15 @@ def read_slots(conn: sa.Connection, keys: Sequence[LinkKey]) -> list[SlotRow | N
     """Read without a lock: for claims and for people, never for a gate."""
     if not keys:
         return []
-    found = {row.link_key: read_row(SlotRow, row) for row in _READ(conn, [(key,) for key in keys])}
+    found = {row.link_key: row for row in read_rows(SlotRow, _READ(conn, [(key,) for key in keys]))}
+    return [found.get(key) for key in keys]
+
+
+def read_identities(conn: sa.Connection, keys: Sequence[LinkKey]) -> list[SlotIdentity | None]:
+    """Read what never changes of a slot: enough for a create, whose values are frozen in its request."""
+    if not keys:
+        return []
+    found = {row.link_key: row for row in read_rows(SlotIdentity, _READ_IDENTITY(conn, [(key,) for key in keys]))}
     return [found.get(key) for key in keys]
 
 
@@ -193,19 +196,19 @@ def mark_source_deleted(conn: sa.Connection, keys: Sequence[LinkKey], *, now: dt
     )
 
 
-def _lock_statement(rows: sa.FromClause, *, nowait: bool) -> sa.Executable:
+def _lock_statement(rows: sa.FromClause, *, kind: type[Any], nowait: bool) -> sa.Executable:
     t = push_slot
     return (
-        sa.select(*columns_of(SlotRow, t))
+        sa.select(*columns_of(kind, t))
         .where(t.c.link_key.in_(sa.select(rows.c.link_key)))
         .order_by(t.c.link_key)
         .with_for_update(nowait=nowait, key_share=True, of=t)
     )
 
 
-def _read_statement(rows: sa.FromClause) -> sa.Executable:
+def _read_statement(rows: sa.FromClause, *, kind: type[Any]) -> sa.Executable:
     t = push_slot
-    return sa.select(*columns_of(SlotRow, t)).join_from(rows, t, t.c.link_key == rows.c.link_key)
+    return sa.select(*columns_of(kind, t)).join_from(rows, t, t.c.link_key == rows.c.link_key)
 
 
 def _acknowledge_statement(rows: sa.FromClause) -> sa.Executable:
@@ -229,9 +232,11 @@ def _acknowledge_statement(rows: sa.FromClause) -> sa.Executable:
 
 
 _KEYS: Final = Batch("keys", {"link_key": sa.Text()})
-_LOCK: Final = _KEYS.prepare(partial(_lock_statement, nowait=False))
-_LOCK_NOWAIT: Final = _KEYS.prepare(partial(_lock_statement, nowait=True))
-_READ: Final = _KEYS.prepare(_read_statement)
+_LOCK: Final = _KEYS.prepare(partial(_lock_statement, kind=SlotRow, nowait=False))
+_LOCK_NOWAIT: Final = _KEYS.prepare(partial(_lock_statement, kind=SlotRow, nowait=True))
+_LOCK_VERSIONS: Final = _KEYS.prepare(partial(_lock_statement, kind=SlotVersions, nowait=True))
+_READ: Final = _KEYS.prepare(partial(_read_statement, kind=SlotRow))
+_READ_IDENTITY: Final = _KEYS.prepare(partial(_read_statement, kind=SlotIdentity))
 _ACKNOWLEDGE: Final = Batch(
     "answers",
     {"link_key": sa.Text(), "sent": sa.BigInteger(), "digest": sa.Text(), "refusal": sa.Text()},

@@ -7,6 +7,7 @@ at a time anyhow, from the moment its transaction begins.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -22,5 +23,9 @@ class Lock(IntEnum):
 def take_lock(conn: sa.Connection, lock: Lock, *, shared: bool = False) -> None:
     """Wait until nobody else holds `lock`; shared holders bear each other. Read what it guards in a later statement."""
     if conn.dialect.name == "postgresql":
-        take = sa.func.pg_advisory_xact_lock_shared if shared else sa.func.pg_advisory_xact_lock
-        conn.execute(sa.select(take(lock.value)))
+        conn.execute(_SHARED if shared else _ALONE, {"word": lock.value})
+
+
+_WORD: Final = sa.bindparam("word", type_=sa.BigInteger())
+_SHARED: Final = sa.select(sa.func.pg_advisory_xact_lock_shared(_WORD))
+_ALONE: Final = sa.select(sa.func.pg_advisory_xact_lock(_WORD))

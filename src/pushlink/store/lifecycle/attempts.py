@@ -31,6 +31,7 @@ from pushlink.protocol.states import (
 )
 from pushlink.store.dialect import Batch, insert_ignore
 from pushlink.store.events import Event, insert_events, write_json
+from pushlink.store.rows import AttemptRow, columns_of, read_rows
 from pushlink.store.tables import UtcTime, push_attempt
 
 #: The claim outlives the move only where its owner has more to do.
@@ -218,8 +219,9 @@ class Claim:
     lease_until: dt.datetime
 
 
-def claim_attempts(conn: sa.Connection, items: Sequence[Claim], *, now: dt.datetime) -> list[bool]:
-    """Take each row for its claimant; a write-back claim keeps its status and hides the row until its lease ends.
+def claim_attempts(conn: sa.Connection, items: Sequence[Claim], *, now: dt.datetime) -> list[AttemptRow | None]:
+    """Take each row for its claimant, and answer with it; a write-back claim keeps its status and hides the row until
+    its lease ends. `None` where somebody else was quicker.
 
     Claims write no event of their own (the outcome's event names the claim); the count of claims is written here, so
     that a row which kills its workers is seen.
@@ -239,8 +241,8 @@ def claim_attempts(conn: sa.Connection, items: Sequence[Claim], *, now: dt.datet
         )
         for c in items
     ]
-    written = {row.id for row in _CLAIM(conn, rows, claimed_at=now)}
-    return [item.attempt_id in written for item in items]
+    taken = {row.id: row for row in read_rows(AttemptRow, _CLAIM(conn, rows, claimed_at=now))}
+    return [taken.get(item.attempt_id) for item in items]
 
 
 def _move_statement(rows: sa.FromClause) -> sa.Executable:
@@ -303,7 +305,7 @@ def _claim_statement(rows: sa.FromClause) -> sa.Executable:
             updated_at=sa.bindparam("claimed_at", type_=UtcTime()),
             row_version=t.c.row_version + 1,
         )
-        .returning(t.c.id)
+        .returning(*columns_of(AttemptRow, t))
     )
 
 
