@@ -34,8 +34,8 @@ def subject(stage: Stage, tmp_path: Path) -> Subject:
         database=lambda: reading(stage.engine, check_schema=False),
         schema=lambda: schema.check(stage.engine),
         authority=lambda: "everybody",
-        policy_findings=lambda conn: (),
-        read_objects=lambda conn: ["Person"],
+        policy_findings=lambda _: (),
+        read_objects=lambda _: ["Person"],
         credentials=lambda: stage.credentials,
         now=lambda: dt.datetime.now(dt.UTC),
     )
@@ -108,7 +108,7 @@ def test_a_wrong_clock_of_the_machine_is_a_warning(subject: Subject) -> None:
 def test_policy_findings_and_missing_objects_are_warnings(subject: Subject) -> None:
     """Both may be meant, and seldom are."""
     finding = Finding(file="policy.yaml", line=3, column=1, path="/roles", message="There is no source object X.")
-    checks = found(replace(subject, policy_findings=lambda conn: [finding], read_objects=lambda conn: []))
+    checks = found(replace(subject, policy_findings=lambda _: [finding], read_objects=lambda _: []))
     assert checks["authority"].verdict is Verdict.WARN
     assert "policy.yaml:3:1" in checks["authority"].message
     assert checks["objects"].verdict is Verdict.WARN

@@ -91,8 +91,7 @@ def examine(subject: Subject) -> tuple[Check, ...]:
 
 
 def _examined(subject: Subject) -> Iterator[Check]:
-    secret = _guarded("secret", lambda: _secret(subject))
-    yield secret
+    yield _guarded("secret", lambda: _secret(subject))
     database = _guarded("database", lambda: _database(subject))
     yield database
     if database.verdict is Verdict.FAIL:
@@ -107,7 +106,7 @@ def _examined(subject: Subject) -> Iterator[Check]:
         return
     yield _in_database(subject, "deployment", _deployment)
     yield _in_database(subject, "packs", _packs)
-    if secret.verdict is not Verdict.FAIL:
+    if _has_secret(subject):
         yield _in_database(subject, "credentials", lambda conn: _credentials(conn, subject.credentials()))
     found: list[Counts] = []
     yield _in_database(subject, "lanes", lambda conn: _lanes(_counted(conn, found)))
@@ -138,6 +137,13 @@ def _in_database(subject: Subject, name: str, run: Callable[[Connection], Check]
 
 
 # ------------------------------------------------------------------------------------------------ the checks
+
+
+def _has_secret(subject: Subject) -> bool:
+    try:
+        return bool(subject.secret())
+    except PushlinkError:
+        return False
 
 
 def _secret(subject: Subject) -> Check:

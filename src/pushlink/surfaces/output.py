@@ -21,10 +21,12 @@ from rich.table import Table
 from rich.text import Text
 
 from pushlink.errors import PushlinkError
-from pushlink.protocol.snapshots import write_time
 
 #: Columns where nobody looks at a terminal: tables are then not squeezed.
 WIDTH_PIPED: Final = 240
+
+#: The form of an instant in every document: UTC with microseconds, always of one width.
+_INSTANT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 #: Controls of terminals, and of the direction of text.
 _CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -99,7 +101,7 @@ def plain(value: object) -> object:
         case str():
             return str(value)
         case dt.datetime():
-            return write_time(value)
+            return value.astimezone(dt.UTC).strftime(_INSTANT)
         case Mapping():
             return {str(plain(name)): plain(item) for name, item in value.items()}
         case list() | tuple():
