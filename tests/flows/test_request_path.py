@@ -281,7 +281,7 @@ def test_a_slow_host_that_holds_a_slot_does_not_stop_a_group(
 ) -> None:
     """The held row's answer is tried again; its neighbour's is recorded at once; nothing waits, and nothing is lost."""
     from pushlink.flows.drivers import Failed
-    from pushlink.flows.steps import Recorded
+    from pushlink.flows.step_items import Recorded
 
     stage = Stage(open_engine(pg_url), tmp_path, pack=pack_with())
     for number in (1, 2):

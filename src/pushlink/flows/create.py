@@ -14,7 +14,8 @@ from pushlink.flows.claimed import ClaimedCreate, ClaimedWriteback
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.flows.mirrors import MirrorDue
 from pushlink.flows.sending import answer_of, checkpoint_of, history_of, wire_request
-from pushlink.flows.steps import Answer, ClaimGone, Granted, Permission, Recorded, Settle, Steps
+from pushlink.flows.step_items import Answer, ClaimGone, Granted, Permission, Recorded, Settle
+from pushlink.flows.steps import Steps
 from pushlink.protocol.drift import holds_create
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.outcome import Verdict, create_event, interpret

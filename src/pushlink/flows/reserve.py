@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import sqlalchemy as sa
@@ -17,25 +17,35 @@ import sqlalchemy as sa
 from pushlink.errors import Code, ConfigurationError
 from pushlink.flows.candidates import Candidate, SaveItem, gather, mapped, read_again
 from pushlink.flows.drifting import Drifting
-from pushlink.flows.outcomes import About, Outcome, Queued, Refused, Reserved, Unchanged
+from pushlink.flows.outcomes import Outcome, Unchanged
+from pushlink.flows.plans import (
+    Locked,
+    Plan,
+    about_of,
+    early_facts,
+    freeze_authority,
+    freeze_writeback,
+    is_carried,
+    outcome_of,
+    refused,
+    render_candidate,
+    unresolved,
+    values_digest,
+    waiting,
+    waits_for_update,
+)
 from pushlink.flows.world import World
-from pushlink.protocol.drift import Hit, stops_update
+from pushlink.protocol.drift import stops_update
 from pushlink.protocol.failures import RenderFailure
-from pushlink.protocol.gates import BEFORE_CREATE, BEFORE_UPDATE, Facts, Refusal, first_refusal
+from pushlink.protocol.gates import BEFORE_CREATE, BEFORE_UPDATE, Facts, first_refusal
 from pushlink.protocol.identity import create_idempotency_key
-from pushlink.protocol.render import render_create, render_update
 from pushlink.protocol.snapshots import (
     AttemptId,
-    AuthoritySnapshot,
-    Digest,
     Document,
     FrozenRequest,
     LinkKey,
-    WritebackSnapshot,
-    digest,
 )
 from pushlink.protocol.states import (
-    REPLACEABLE,
     UNSETTLED,
     USABLE_LINKS,
     Lane,
@@ -43,44 +53,15 @@ from pushlink.protocol.states import (
     UpdateEvent,
 )
 from pushlink.store import attempts, lifecycle, links, requests, slots
-from pushlink.store.active import ActiveCatalog, Problem
-from pushlink.store.attempts import OpenAttempts
+from pushlink.store.active import ActiveCatalog
 from pushlink.store.catalog import read_deployment, read_unresolved_slots
 from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import Claims, Move, Moved, NewAttempt
-from pushlink.store.rows import LinkRow, RequestRow, SlotIdentity, SlotRow, write_headers, write_names
+from pushlink.store.rows import RequestRow, SlotIdentity, write_headers, write_names
 from pushlink.store.slots import Wanted, WantedVersion
 
 #: The channel that wakes workers when the host's transaction commits.
 WAKE_CHANNEL: Final = "pushlink_due"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Locked:
-    """A candidate under its slot's lock, with everything that decides about it."""
-
-    candidate: Candidate
-    slot: SlotRow
-    link: LinkRow | None
-    open: OpenAttempts
-    unresolved_slots: tuple[str, ...]
-    drift: tuple[Hit, ...]
-    values_digest: Digest
-    generation: str
-    freeze_problems: tuple[str, ...]
-    request: FrozenRequest | RenderFailure | None
-    recovery_mode: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """What one candidate comes to: an outcome that is final, or a version to record and what carries it."""
-
-    locked: Locked
-    outcome: Outcome | None = None
-    refusal: Refusal | None = None
-    creates: bool = False
-    updates: bool = False
 
 
 class Reservation:
@@ -96,14 +77,14 @@ class Reservation:
         """For each record one outcome per action that concerns it, in the order of the pack."""
         catalog = self._world.catalog.read(conn)
         recovering = read_deployment(conn).mode != "running"
-        found: list[tuple[int, Outcome]] = list(_unresolved(items, catalog))
+        found: list[tuple[int, Outcome]] = list(unresolved(items, catalog))
         survivors = []
         for candidate in gather(self._world, conn, items, catalog):
-            refusal = first_refusal(BEFORE_CREATE, _early_facts(candidate, recovering=recovering))
+            refusal = first_refusal(BEFORE_CREATE, early_facts(candidate, recovering=recovering))
             if refusal is None:
                 survivors.append(candidate)
             else:
-                found.append((candidate.position, _refused(candidate, refusal, None)))
+                found.append((candidate.position, refused(candidate, refusal, None)))
         for group in _rounds(survivors):
             found += self._save_group(conn, group, catalog, actor=actor, recovering=recovering, now=now)
         answers: list[list[Outcome]] = [[] for _ in items]
@@ -129,7 +110,7 @@ class Reservation:
         if reserved:
             notify(conn, WAKE_CHANNEL)
         done = {
-            plan.locked.slot.link_key: _outcome(plan, version, reserved.get(plan.locked.slot.link_key))
+            plan.locked.slot.link_key: outcome_of(plan, version, reserved.get(plan.locked.slot.link_key))
             for plan, version in zip(records, versions, strict=True)
         }
         return [(plan.locked.candidate.position, plan.outcome or done[plan.locked.slot.link_key]) for plan in plans]
@@ -161,10 +142,10 @@ class Reservation:
                 open=occupied,
                 unresolved_slots=old,
                 drift=() if link is None else self._drifting.of_link(link, catalog),
-                values_digest=_values_digest(candidate),
+                values_digest=values_digest(candidate),
                 generation=generation,
                 freeze_problems=problems,
-                request=_render(candidate, link),
+                request=render_candidate(candidate, link),
                 recovery_mode=recovering,
             )
 
@@ -174,7 +155,7 @@ class Reservation:
         except ConfigurationError as error:
             return "", (error.message,)
 
-    def _plan(self, locked: Locked) -> _Plan:
+    def _plan(self, locked: Locked) -> Plan:
         candidate, slot, link = locked.candidate, locked.slot, locked.link
         is_update = link is not None and link.status in USABLE_LINKS
         facts = self._facts(locked, is_update=is_update)
@@ -184,27 +165,27 @@ class Reservation:
             and slot.wanted_state != "stale_mapping"
             and slot.wanted_version > 0
         )
-        if refusal is None and is_update and not _is_carried(locked):
+        if refusal is None and is_update and not is_carried(locked):
             is_wanted = False  # its update ended unsent (a deleted source, say): the same values are wanted anew
         if refusal is not None and (is_wanted or not refusal.records_wanted):
-            return _Plan(
+            return Plan(
                 locked=locked,
-                outcome=_waiting(locked, refusal) or _refused(candidate, refusal, slot if is_wanted else None),
+                outcome=waiting(locked, refusal) or refused(candidate, refusal, slot if is_wanted else None),
             )
         if refusal is None and is_wanted and is_update:
-            return _Plan(locked=locked, outcome=Unchanged(about=_about(candidate), version=slot.wanted_version))
-        return _Plan(
+            return Plan(locked=locked, outcome=Unchanged(about=about_of(candidate), version=slot.wanted_version))
+        return Plan(
             locked=locked,
             refusal=refusal,
             creates=refusal is None and not is_update,
-            updates=is_update and (refusal is None or refusal.records_wanted) and not _waits_for_update(locked),
+            updates=is_update and (refusal is None or refusal.records_wanted) and not waits_for_update(locked),
         )
 
     def _facts(self, locked: Locked, *, is_update: bool) -> Facts:
         create, update = locked.open.create, locked.open.update
         slot = locked.slot
         return replace(
-            _early_facts(locked.candidate, recovering=locked.recovery_mode),
+            early_facts(locked.candidate, recovering=locked.recovery_mode),
             link_status=locked.link.status if locked.link is not None else None,
             slot_closed=locked.link is not None and locked.link.slot_key is not None,
             create_status=create.status if create is not None else None,
@@ -218,19 +199,19 @@ class Reservation:
             drift=stops_update(locked.drift) if is_update else (),
         )
 
-    def _wanted(self, plan: _Plan, now: dt.datetime) -> Wanted:
+    def _wanted(self, plan: Plan, now: dt.datetime) -> Wanted:
         candidate = plan.locked.candidate
         return Wanted(
             link_key=candidate.link_key,
             values=mapped(candidate).document().text,
             values_digest=plan.locked.values_digest,
-            authority=_authority(candidate, now).text,
+            authority=freeze_authority(candidate, now).text,
             mapping_fingerprint=candidate.action.mapping_fingerprint,
             takes_ordinal=plan.creates,
         )
 
     def _replace_open_updates(
-        self, conn: sa.Connection, plans: Sequence[_Plan], *, actor: str, now: dt.datetime
+        self, conn: sa.Connection, plans: Sequence[Plan], *, actor: str, now: dt.datetime
     ) -> None:
         """An update that was rendered by an earlier claim and given back gives way whole to the newer version."""
         lifecycle.move_attempts(
@@ -257,7 +238,7 @@ class Reservation:
     def _insert(
         self,
         conn: sa.Connection,
-        plans: Sequence[_Plan],
+        plans: Sequence[Plan],
         versions: Sequence[WantedVersion],
         *,
         actor: str,
@@ -282,7 +263,7 @@ class Reservation:
         requests.insert_requests(conn, [row for row in frozen if row.attempt_id in won])
         return {attempt.link_key: attempt.id for attempt in new if attempt.id in won}
 
-    def _attempt(self, plan: _Plan, version: WantedVersion, *, actor: str, now: dt.datetime) -> NewAttempt:
+    def _attempt(self, plan: Plan, version: WantedVersion, *, actor: str, now: dt.datetime) -> NewAttempt:
         slot, profile = plan.locked.slot, plan.locked.candidate.action.profile
         replaced = plan.locked.open.update
         wait_ms = profile.expires_after_ms
@@ -311,7 +292,7 @@ class Reservation:
         if not isinstance(request, FrozenRequest):
             msg = "a create is reserved only after it was rendered"
             raise TypeError(msg)
-        writeback = _writeback(locked.candidate)
+        writeback = freeze_writeback(locked.candidate)
         return RequestRow(
             attempt_id=attempt.id,
             freeze=1,
@@ -328,76 +309,11 @@ class Reservation:
             action_digest=action.document.digest,
             mapping_fingerprint=action.mapping_fingerprint,
             body_fingerprint=action.body_fingerprint,
-            authority=_authority(locked.candidate, now).text,
+            authority=freeze_authority(locked.candidate, now).text,
             association_vector="[]",
             writeback=writeback.document().text if writeback is not None else None,
             created_at=now,
         )
-
-
-def _unresolved(items: Sequence[SaveItem], catalog: ActiveCatalog) -> Iterator[tuple[int, Outcome]]:
-    """A refusal for each record that no usable action of the catalogue is for."""
-    for position, item in enumerate(items):
-        for problem in catalog.problems_for(item.tenant, item.ref.source_object):
-            facts = _catalog_facts(problem)
-            refusal = first_refusal(BEFORE_CREATE, facts)
-            about = About(
-                tenant=item.tenant,
-                source_object=item.ref.source_object,
-                record_id=item.ref.record_id,
-                action=problem.action,
-            )
-            if refusal is not None:
-                yield position, _refusal(about, refusal, None)
-
-
-def _catalog_facts(problem: Problem) -> Facts:
-    return replace(
-        _CLEAR,
-        slot_resolved=problem.slot_resolved,
-        owner_resolved=problem.owner_resolved,
-        destination_resolved=problem.destination_resolved,
-        usable_installs=problem.usable_installs,
-    )
-
-
-#: Facts under which every gate lets a save through; each candidate replaces what is known of it.
-_CLEAR: Final = Facts(
-    slot_resolved=True,
-    owner_resolved=True,
-    destination_resolved=True,
-    authority_produced=True,
-    row_readable=True,
-    denied_fields=(),
-    usable_installs=1,
-    mapping_problems=(),
-    path_problems=(),
-    source_exists=True,
-    link_status=None,
-    slot_closed=False,
-    create_status=None,
-    update_ambiguous=False,
-    version_refused=False,
-    unresolved_slots=(),
-    freeze_problems=(),
-    render_failure=None,
-    drift=(),
-)
-
-
-def _early_facts(candidate: Candidate, *, recovering: bool) -> Facts:
-    """What is known before any lock: authority, fields, and whether the record is there."""
-    decision, action = candidate.decision, candidate.action
-    return replace(
-        _CLEAR,
-        authority_produced=decision is not None and decision.user_active,
-        row_readable=decision is not None and decision.row_readable,
-        denied_fields=candidate.denied,
-        usable_installs=1 if action.profile.active else 0,
-        mapping_problems=() if action.contract.mappings else ("absent",),
-        source_exists=candidate.exists,
-        recovery_mode=recovering,
-    )
 
 
 def _rounds(candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
@@ -425,111 +341,4 @@ def _identity(candidate: Candidate) -> SlotIdentity:
         destination_slot_id=owner.destination_slot_id,
         source_object=owner.source_object,
         source_record_id=candidate.item.ref.record_id,
-    )
-
-
-def _values_digest(candidate: Candidate) -> Digest:
-    """What "the same values" means: the mapped values, exactly, under the same mapping."""
-    return digest({"values": mapped(candidate).document().digest, "mapping": candidate.action.mapping_fingerprint})
-
-
-def _render(candidate: Candidate, link: LinkRow | None) -> FrozenRequest | RenderFailure | None:
-    if candidate.values is None or candidate.denied:
-        return None  # an earlier gate refuses
-    action = candidate.action
-    if link is not None and link.status in USABLE_LINKS:
-        return render_update(action.contract, action.profile, mapped(candidate), link.remote_id)
-    return render_create(action.contract, action.profile, mapped(candidate))
-
-
-def _authority(candidate: Candidate, now: dt.datetime) -> Document:
-    decision = candidate.decision
-    return AuthoritySnapshot(
-        user_id=candidate.item.user_id,
-        source_object=candidate.item.ref.source_object,
-        source_record_id=candidate.item.ref.record_id,
-        allowed_fields=decision.allowed_fields if decision is not None else (),
-        decided_at=now,
-        policy_digest=decision.policy_digest if decision is not None else "",
-        mapping_fingerprint=candidate.action.mapping_fingerprint,
-    ).document()
-
-
-def _writeback(candidate: Candidate) -> WritebackSnapshot | None:
-    mirror = candidate.action.contract.mirror
-    if mirror is None:
-        return None
-    field = mirror.provenance_field
-    return WritebackSnapshot(
-        source_object=candidate.item.ref.source_object,
-        source_record_id=candidate.item.ref.record_id,
-        remote_id_field=mirror.remote_id_field,
-        provenance_field=field,
-        provenance_value=mirror.provenance_value or candidate.action.names.namespace,
-        expected_remote_id=candidate.mirror.get(mirror.remote_id_field),
-        expected_provenance=candidate.mirror.get(field) if field is not None else None,
-    )
-
-
-def _waits_for_update(locked: Locked) -> bool:
-    """Whether the open update will carry the newer version by itself, or has to be settled before another is made."""
-    update = locked.open.update
-    if update is None:
-        return False
-    never_rendered = update.freeze_count == 0
-    return never_rendered or update.in_doubt or update.status not in REPLACEABLE
-
-
-def _is_carried(locked: Locked) -> bool:
-    """Whether the wanted version was acknowledged, or an open update brings it."""
-    slot = locked.slot
-    return locked.open.update is not None or slot.acknowledged_version >= slot.wanted_version
-
-
-def _waiting(locked: Locked, refusal: Refusal) -> Outcome | None:
-    """The same values are wanted already and an unfinished create will bring them: that is no refusal."""
-    if refusal.code is not Code.CREATE_ACTIVE:
-        return None
-    return Unchanged(about=_about(locked.candidate), version=locked.slot.wanted_version)
-
-
-def _outcome(plan: _Plan, version: WantedVersion, attempt: AttemptId | None) -> Outcome:
-    about = _about(plan.locked.candidate)
-    refusal = plan.refusal
-    if plan.creates and attempt is not None:
-        return Reserved(about=about, attempt_id=attempt, ordinal=version.ordinal, version=version.version)
-    if refusal is None or refusal.code in (Code.CREATE_ACTIVE, Code.UPDATE_AMBIGUOUS):
-        open_update = plan.locked.open.update
-        carrier = attempt or (open_update.id if open_update is not None else None)
-        return Queued(
-            about=about,
-            version=version.version,
-            attempt_id=carrier,
-            waits_for=refusal.code if refusal is not None else Code.CREATE_ACTIVE if plan.creates else None,
-        )
-    return replace(_refusal(about, refusal, None), wanted_version=version.version)
-
-
-def _about(candidate: Candidate) -> About:
-    return About(
-        tenant=candidate.item.tenant,
-        source_object=candidate.item.ref.source_object,
-        record_id=candidate.item.ref.record_id,
-        action=candidate.action.names.action,
-        link_key=candidate.link_key,
-    )
-
-
-def _refused(candidate: Candidate, refusal: Refusal, slot: SlotRow | None) -> Refused:
-    return _refusal(_about(candidate), refusal, slot)
-
-
-def _refusal(about: About, refusal: Refusal, slot: SlotRow | None) -> Refused:
-    return Refused(
-        about=about,
-        code=refusal.code,
-        message=refusal.message,
-        evidence=refusal.evidence,
-        next_verbs=refusal.next_verbs,
-        wanted_version=slot.wanted_version if slot is not None else None,
     )

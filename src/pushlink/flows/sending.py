@@ -10,7 +10,7 @@ from typing import Final
 
 from pushlink.errors import Code, invariant
 from pushlink.flows.claimed import Owned
-from pushlink.flows.steps import Answer
+from pushlink.flows.step_items import Answer
 from pushlink.flows.world import World
 from pushlink.ports import WireRequest
 from pushlink.protocol.evidence import StoredReply

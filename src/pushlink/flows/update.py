@@ -14,7 +14,8 @@ from pushlink.flows.claimed import ClaimedUpdate, Frozen
 from pushlink.flows.create import record_tx
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.flows.sending import answer_of, checkpoint_of, history_of, wire_request
-from pushlink.flows.steps import Answer, ClaimGone, Granted, Permission, Settle, Steps, Suspension
+from pushlink.flows.step_items import Answer, ClaimGone, Granted, Permission, Settle, Suspension
+from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.protocol.drift import Hit, stops_update, suspends_link
 from pushlink.protocol.evidence import StoredReply

@@ -6,7 +6,8 @@ from pushlink.flows.claimed import ClaimedWriteback
 from pushlink.flows.create import link_of, mirror_tx
 from pushlink.flows.effects import Flow, Tx
 from pushlink.flows.mirrors import MirrorDue
-from pushlink.flows.steps import Adoption, Recorded, Steps
+from pushlink.flows.step_items import Adoption, Recorded
+from pushlink.flows.steps import Steps
 from pushlink.protocol.remoteids import Extracted, read_remote_id
 from pushlink.protocol.snapshots import WritebackSnapshot
 

@@ -1,0 +1,121 @@
+"""What steps take and what they answer: one frozen value for each flow that waits at a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pushlink.errors import Code
+from pushlink.flows.mirrors import MirrorDue
+from pushlink.ports import RecordRef
+from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, Document, WritebackSnapshot
+from pushlink.protocol.states import CreateEvent, Hold, UpdateEvent
+from pushlink.store.attempts import Checkpoint
+from pushlink.store.credential_states import CredentialKey
+from pushlink.store.lifecycle import Move
+from pushlink.store.rows import AttemptRow, LinkRow, RequestRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspension:
+    """A link to suspend in the transaction of what found the reason."""
+
+    link: LinkRow  # as it was read; it is suspended only while it is usable and still has this remote record
+    attempt_id: AttemptId
+    actor: str
+    reason_code: Code | None
+    evidence: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """An owner ends or gives back its claim without a reply."""
+
+    move: Move
+    judged: AttemptRow | None = None  # an update that ends here, with the version that it was judged by
+    acknowledges: int | None = None  # an update whose values the remote has already
+    outdates_wanted: bool = False  # the wanted version was frozen under a mapping that was revalidated away
+    suspends: Suspension | None = None  # the link that this claim met lost its lineage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """Ask to send: the checkpoint, the request it names, and everything that must still be as it was validated."""
+
+    attempt: AttemptRow
+    token: ClaimToken
+    actor: str
+    checkpoint: Checkpoint
+    request: RequestRow | None  # to be written now; None when the named freeze is there already
+    documents: tuple[Document, ...] = ()  # the snapshots that a new request names
+    source: RecordRef
+    catalog_revision: int
+    credential_ref: str | None
+    credential_generation: str
+    link_id: str | None = None
+    link_version: int | None = None
+    link_mapping: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """The checkpoint is durable: send now, once."""
+
+    send_ordinal: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """Nothing may be sent. The claim was gone, or something changed and the attempt was given back."""
+
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One reply and what it means for a create or an update."""
+
+    attempt: AttemptRow
+    token: ClaimToken
+    actor: str
+    send_ordinal: int
+    reply: StoredReply
+    verdict: Mapping[str, object]
+    candidate_id: str | None
+    event: CreateEvent | UpdateEvent
+    reason_code: Code | None
+    detail: Mapping[str, object] | None = None
+    hold: Hold | None = None
+    retry_after_ms: int | None = None
+    counts_as_retry: bool = False
+    in_doubt: bool | None = None
+    link: LinkRow | None = None  # a create: the link to insert; its `id` is fresh
+    writeback: WritebackSnapshot | None = None
+    values_digest: Digest | None = None
+    suspends: bool = False  # an update: suspend the link in the same transaction
+    link_before: LinkRow | None = None
+    refused_credential: CredentialKey | None = None  # the remote does not take this credential any more
+    remote_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The answer is durable. `mirror` is what is left to write, for a create whose link is finalized."""
+
+    mirror: MirrorDue | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """A known remote id whose link is not there yet: adopted by an operator, or held back by another link."""
+
+    attempt: AttemptRow
+    token: ClaimToken
+    actor: str
+    link: LinkRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimGone:
+    """The claim was gone when the answer came: keep it as late evidence."""
