@@ -51,7 +51,7 @@ def init(
     ] = AuthorityKind.POLICY,
     database_url: Annotated[
         str | None,
-        typer.Option("--database-url", metavar="URL", help="Default: a SQLite file there.", show_default=False),
+        typer.Option("--database-url", metavar="URL", help="Default: a file there.", show_default=False),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over files; an existing secret is kept.")] = False,
     as_json: JsonOption = False,
@@ -87,18 +87,18 @@ def init(
 
 def _contents(home: Path, authority: AuthorityKind, database_url: str | None) -> dict[str, str]:
     with_policy = authority is AuthorityKind.POLICY
-    address = database_url or f"sqlite:///{home / samples.DATABASE_NAME}"
-    settings = samples.SETTINGS.substitute(
+    address = database_url or samples.default_database_url(str(home))
+    settings = samples.settings(
         database_url=json.dumps(address)[1:-1],
         authority=samples.AUTHORITY_POLICY if with_policy else samples.AUTHORITY_ALLOW_ALL,
     )
-    pack = samples.PACK.substitute({name: uuid.uuid4() for name in ("owner", "destination", "action")})
+    pack = samples.pack(owner=str(uuid.uuid4()), destination=str(uuid.uuid4()), action=str(uuid.uuid4()))
     found = {
         samples.SETTINGS_NAME: settings,
         samples.SECRET_NAME: secrets.token_hex(samples.SECRET_BYTES) + "\n",
         samples.PACK_NAME: pack,
     }
-    return found | ({samples.POLICY_NAME: samples.POLICY} if with_policy else {})
+    return found | ({samples.POLICY_NAME: samples.policy()} if with_policy else {})
 
 
 def _write_all(home: Path, contents: Mapping[str, str]) -> None:
