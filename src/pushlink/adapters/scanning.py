@@ -100,15 +100,17 @@ def _shape(bound: BoundObject, window: str | None) -> tuple[list[sa.ColumnElemen
     column = _column(bound, document["column"])
     condition = column >= sa.literal(_read(document["first"]), column.type)
     if document["last"] is not None:
-        condition = sa.and_(condition, column <= sa.literal(_read(document["last"]), NullType()))
+        condition = sa.and_(condition, _as_stored(column) <= sa.literal(_read(document["last"]), NullType()))
     return [column, *bound.key], condition
 
 
 def _is_after(order: Sequence[sa.ColumnElement[Any]], place: Sequence[object]) -> sa.ColumnElement[bool]:
+    # Neither side has a type here, else a value of the driver would be written as one of the host's.
+    columns = [_as_stored(column) for column in order]
     values = [sa.literal(value, NullType()) for value in place]
     if len(values) == 1:
-        return order[0] > values[0]
-    return sa.tuple_(*order) > sa.tuple_(*values)
+        return columns[0] > values[0]
+    return sa.tuple_(*columns) > sa.tuple_(*values)
 
 
 def _column(bound: BoundObject, name: str) -> sa.ColumnClause[Any]:
