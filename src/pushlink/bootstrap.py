@@ -8,7 +8,8 @@ and makes workers. Everything it composes is replaceable by keyword, which is ho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,17 +25,27 @@ from pushlink.adapters.policy import AllowAllAuthority, PolicyAuthority
 from pushlink.adapters.records import SqlRecordStore
 from pushlink.errors import CallerError, Code, Contended
 from pushlink.flows.candidates import SaveItem
+from pushlink.flows.deleted import Deleted, mark_deleted
 from pushlink.flows.drivers import Database
 from pushlink.flows.inline import Inline, dispatch_inline
 from pushlink.flows.outcomes import Outcome
 from pushlink.flows.reserve import Reservation
 from pushlink.flows.world import Terms, World
+from pushlink.packs.loader import load_pack
 from pushlink.ports import Authority, Clock, Credentials, Ids, RecordRef, Transport
 from pushlink.settings import Settings
 from pushlink.store.access import reading, translated
 from pushlink.store.active import CatalogReader
-from pushlink.store.dialect import create_engine, is_busy, is_serialization_failure, secure_host_transaction
+from pushlink.store.catalog import AppliedPack, apply_pack
+from pushlink.store.dialect import (
+    create_engine,
+    is_busy,
+    is_lock_not_available,
+    is_serialization_failure,
+    secure_host_transaction,
+)
 from pushlink.store.reads import read_record_slots
+from pushlink.store.revision import require_current
 from pushlink.worker import Tally, Worker, WorkerOptions
 
 if TYPE_CHECKING:
@@ -63,6 +74,7 @@ class Runtime:
     def __init__(self, settings: Settings, parts: Parts | None = None) -> None:
         self.settings = settings
         self._parts = parts or Parts()
+        self._tables_seen = False
         self.records = SqlRecordStore(settings.objects.values())
 
     @classmethod
@@ -76,7 +88,7 @@ class Runtime:
 
     @cached_property
     def engine(self) -> sa.Engine:
-        """pushlink's own engine, made on first use; its transactions are not the host's."""
+        """Pushlink's own engine, made on first use; its transactions are not the host's."""
         return self._parts.engine or create_engine(self.settings.database_url)
 
     @cached_property
@@ -99,6 +111,30 @@ class Runtime:
                 mirror_tries_max=worker.mirror_tries_max,
             ),
         )
+
+    def upgrade(self) -> None:
+        """Bring the database's tables to this release (`pushlink db upgrade`)."""
+        from pushlink.store.schema import upgrade  # noqa: PLC0415 - Alembic is loaded only by who migrates
+
+        upgrade(self.engine)
+
+    def apply_pack(self, path: str | Path, *, tenant: str = "", actor: str, reason: str) -> AppliedPack:
+        """Install the pack of a file, or its newer version, for a tenant (`pushlink pack apply`).
+
+        Raises `PackError` with every finding, or `ConfigurationError` when the slot registry refuses it.
+        """
+        pack = load_pack(path)
+        with self.engine.begin() as conn:
+            require_current(conn)
+            return apply_pack(
+                conn,
+                pack,
+                tenant=tenant,
+                install_ids=self.world.ids.fresh,
+                reason=reason,
+                actor=actor,
+                now=self.world.clock.now(conn),
+            )
 
     def save(
         self,
@@ -126,14 +162,24 @@ class Runtime:
         conn = _connection_of(host)
         items = [SaveItem(ref=self._ref(record), user_id=str(user), tenant=tenant) for record in records]
         secure_host_transaction(conn)
-        try:
-            with conn.begin_nested():
-                return self._reservation.save(conn, items, actor=f"user:{user}", now=self.world.clock.now(conn))
-        except sa.exc.DBAPIError as error:
-            if not (is_serialization_failure(error) or is_busy(error)):
-                raise
-            msg = "The host's transaction lost a race for a record's slot."
-            raise Contended(msg, next_step="roll back and run the transaction again") from error
+        self._require_tables(conn)
+        with _races_are_contended(), conn.begin_nested():
+            return self._reservation.save(conn, items, actor=f"user:{user}", now=self.world.clock.now(conn))
+
+    def deleted(
+        self, host: Host, record: object, record_id: object = None, *, user: object, tenant: str = ""
+    ) -> list[Deleted]:
+        """Tell that a record was deleted, in the host's transaction; nothing is ever deleted remotely.
+
+        What was never sent of it ends, what is linked or in doubt is marked. Takes a row of a bound class (its key must
+        still be set) or (object name, id); answers with one entry for each action that ever knew the record.
+        """
+        conn = _connection_of(host)
+        ref = self._ref(record if record_id is None else (record, record_id))
+        secure_host_transaction(conn)
+        with _races_are_contended(), conn.begin_nested():
+            now = self.world.clock.now(conn)
+            return mark_deleted(conn, ref, tenant=tenant, actor=f"user:{user}", now=now)
 
     async def save_async(
         self,
@@ -211,6 +257,12 @@ class Runtime:
         if "engine" in self.__dict__ and self._parts.engine is None:
             self.engine.dispose()
 
+    def _require_tables(self, conn: sa.Connection) -> None:
+        """Once in a runtime's life: a missing table says which command to run, instead of a driver's error."""
+        if not self._tables_seen:
+            require_current(conn)
+            self._tables_seen = True
+
     @cached_property
     def _reservation(self) -> Reservation:
         return Reservation(self.world)
@@ -229,6 +281,18 @@ class Runtime:
                 return RecordRef(source_object=name, record_id=self.records.canonical_id(name, identity))
             case _:
                 return self.records.ref_of(record)
+
+
+@contextmanager
+def _races_are_contended() -> Iterator[None]:
+    """A race that the host's transaction lost, or a wait that it bounded, is told as `Contended`."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        if not (is_serialization_failure(error) or is_busy(error) or is_lock_not_available(error)):
+            raise
+        msg = "The host's transaction lost a race for a record's slot."
+        raise Contended(msg, next_step="roll back and run the transaction again") from error
 
 
 def _connection_of(host: Host) -> sa.Connection:

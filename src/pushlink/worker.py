@@ -23,6 +23,7 @@ from pushlink.flows.claimed import Claimed
 from pushlink.flows.dispatch import flow_of
 from pushlink.flows.drivers import Database, GroupingDriver
 from pushlink.flows.reserve import WAKE_CHANNEL
+from pushlink.flows.starting import StartChecks
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.ports import Transport
@@ -86,7 +87,10 @@ class Worker:
         self._wake.set()
 
     async def run(self, *, until_idle: bool = False) -> Tally:
-        """Work until stopped, or with `until_idle` until nothing is due and nothing is in flight."""
+        """Work until stopped, or with `until_idle` until nothing is due and nothing is in flight.
+
+        Raises `ConfigurationError` when the database's tables or durability, or the lease, do not allow a start.
+        """
         driver = GroupingDriver(
             Database(engine=self._engine, clock=self._world.clock),
             self._transport,
@@ -94,9 +98,12 @@ class Worker:
             threads=writers_at_once(self._engine, self._options.threads),
             sends_max=self._options.sends_max,
         )
-        listener = listen(self._engine, WAKE_CHANNEL)
-        listening = asyncio.create_task(self._listen(listener))
+        listener: Listener | None = None
+        listening: asyncio.Task[None] | None = None
         try:
+            await driver.call(StartChecks(self._world).check, None)
+            listener = listen(self._engine, WAKE_CHANNEL)
+            listening = asyncio.create_task(self._listen(listener))
             while not self._stop.is_set():
                 await driver.wait_room(2 * self._options.sends_max)
                 claimed = await self._claim(driver)
@@ -106,8 +113,9 @@ class Worker:
                 if not claimed and not await self._rest(driver, until_idle=until_idle):
                     break
         finally:
-            listener.close()
-            await listening
+            if listener is not None and listening is not None:
+                listener.close()
+                await listening
             await driver.close(grace_s=self._options.grace_s)
             self._report(driver, 0)
             await self._transport.close()

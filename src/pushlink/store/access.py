@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from pushlink.errors import Code, ConfigurationError, Contended, Unavailable
 from pushlink.store.dialect import is_busy, is_lock_not_available, is_serialization_failure, read_only
+from pushlink.store.revision import require_current
 
 #: For rooms that speak no SQL but hand connections on.
 Connection: TypeAlias = sa.Connection
@@ -27,7 +28,7 @@ def reading(engine: sa.Engine, *, check_schema: bool = True) -> Iterator[sa.Conn
     """A transaction that sees one moment, waits for no writer and changes nothing."""
     with translated(), read_only(engine).connect() as conn, conn.begin():
         if check_schema:
-            _require_current(conn)
+            require_current(conn)
         yield conn
 
 
@@ -35,7 +36,7 @@ def reading(engine: sa.Engine, *, check_schema: bool = True) -> Iterator[sa.Conn
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A transaction that commits when the block ends, and leaves nothing when it raises."""
     with translated(), engine.begin() as conn:
-        _require_current(conn)
+        require_current(conn)
         yield conn
 
 
@@ -53,11 +54,6 @@ def made(make: Callable[[], T]) -> T:
             next_step="install pushlink with the extra of that database",
         ) from exc
 
-
-def _require_current(conn: sa.Connection) -> None:
-    from pushlink.store.schema import require_current  # noqa: PLC0415 - Alembic is slow to import, and hosts need it not
-
-    require_current(conn)
 
 
 @contextmanager

@@ -18,15 +18,11 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
-from pushlink.errors import Code, ConfigurationError
 from pushlink.store.columns import METADATA, PREFIX
 from pushlink.store.dialect import Lock, missing_triggers, take_lock
+from pushlink.store.revision import VERSION_TABLE, current_revision, head, is_newer, known_revisions
 from pushlink.store.tables import APPEND_ONLY, PROTECTED_TABLES
-
-VERSION_TABLE: Final = PREFIX + "schema_version"
-UPGRADE_COMMAND: Final = "pushlink db upgrade"
 
 #: Alembic's `op` and `context` are one for the process; two upgrades of two databases take turns.
 _ALEMBIC: Final = threading.Lock()
@@ -53,7 +49,7 @@ def upgrade(engine: sa.Engine, revision: str = "head") -> None:
     """Run the revisions up to `revision`, all of them or none; a second process waits and then finds nothing to do."""
     with _ALEMBIC, engine.begin() as conn:
         take_lock(conn, Lock.SCHEMA)
-        if _is_newer(current_revision(conn)):
+        if is_newer(current_revision(conn)):
             return
         config = _config()
         config.attributes["connection"] = conn
@@ -73,62 +69,11 @@ def check(engine: sa.Engine) -> SchemaState:
         )
 
 
-def require_current(conn: sa.Connection) -> None:
-    """Raise `ConfigurationError` unless this release can work with the database.
-
-    A database that is one revision ahead is accepted: the neighbouring release migrated it during an upgrade.
-    """
-    current = current_revision(conn)
-    if current in {head(), _next(head())}:
-        return
-    evidence = {"current": current, "head": head()}
-    if _is_newer(current):
-        raise ConfigurationError(
-            f"The database has revision {current} of pushlink's tables; this release knows {head()}.",
-            code=Code.SCHEMA_OUTDATED,
-            evidence=evidence,
-            next_step="run the release of pushlink that the database was upgraded with",
-        )
-    raise ConfigurationError(
-        f"pushlink's tables have revision {current} in this database; this release needs {head()}."
-        if current
-        else "This database does not have pushlink's tables yet.",
-        code=Code.SCHEMA_OUTDATED,
-        evidence=evidence,
-        next_step=UPGRADE_COMMAND,
-    )
-
-
-def current_revision(conn: sa.Connection) -> str | None:
-    """The revision a database is at, `None` if there is none."""
-    return MigrationContext.configure(conn, opts=_options()).get_current_revision()
-
-
-def head() -> str:
-    """The newest revision that this release knows."""
-    return known_revisions()[-1]
-
-
-def known_revisions() -> tuple[str, ...]:
-    """Every revision of this release, oldest first."""
-    walk = ScriptDirectory.from_config(_config()).walk_revisions()
-    return tuple(reversed([script.revision for script in walk]))
-
-
 def _pending(current: str | None) -> tuple[str, ...]:
     known = known_revisions()
     if current is None:
         return known
     return known[known.index(current) + 1 :] if current in known else ()
-
-
-def _is_newer(current: str | None) -> bool:
-    return current is not None and current not in known_revisions()
-
-
-def _next(revision: str) -> str:
-    # Revisions are numbered 0001, 0002, ... in one line.
-    return f"{int(revision) + 1:04d}"
 
 
 def _config() -> Config:

@@ -247,11 +247,12 @@ def upgrade(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Bring the database to this release's tables; safe to run twice, and from several hosts at once."""
     from pushlink.store import schema
     from pushlink.store.access import reading
+    from pushlink.store.revision import current_revision
 
     output = Output(as_json=as_json)
     with open_runtime(config) as runtime:
         with reading(runtime.engine, check_schema=False) as conn:
-            before = schema.current_revision(conn)
+            before = current_revision(conn)
         schema.upgrade(runtime.engine)
         after = schema.check(runtime.engine).current
     if as_json:
