@@ -215,6 +215,9 @@ def test_json_is_read_as_rfc_8259_allows() -> None:
     assert found(b'\xef\xbb\xbf{"id": 1}') == "1"
     assert found('{"id": 1, "x": ' + "[" * 63 + "]" * 63 + "}") == "1"
     assert found(json.dumps({"x": "[" * 200 + '\\"{', "id": 1})) == "1"
+    assert found(json.dumps({"id": 1, "x": [[[]]] * 200})) == "1"
+    assert found('{"id": 1, "x": [[],' + "[" * 62 + "]" * 62 + "]}") == "1"
+    assert found('{"id": 1, "x": [[],' + "[" * 63 + "]" * 63 + "]}") is Reason.BODY_UNREADABLE
     assert found("", BODY) is Reason.ABSENT
     assert found("null", BODY) is Reason.ABSENT
 
