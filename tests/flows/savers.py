@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from flows.stage import USER, Stage
-
 from pushlink.adapters.clock_ids import DatabaseClock
 from pushlink.errors import Contended
 from pushlink.store.dialect import create_engine
@@ -18,11 +17,16 @@ from pushlink.store.dialect import create_engine
 def main(url: str, home: str, count: int) -> None:
     engine = create_engine(url)
     stage = Stage(engine, Path(home), clock=DatabaseClock())
-    print("ready", flush=True)
+    _say("ready")
     sys.stdin.readline()
     for _ in range(count):
-        print(_save(stage), flush=True)
+        _say(_save(stage))
     engine.dispose()
+
+
+def _say(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
 
 
 def _save(stage: Stage) -> str:

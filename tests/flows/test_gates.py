@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from flows.stage import USER, MakeStage, Stage, action_of, pack_with, profile_of
 
+from flows.stage import USER, MakeStage, Stage, action_of, pack_with, profile_of
 from pushlink.adapters.policy import CallableAuthority, HostAnswer
 from pushlink.errors import Code, PackError
 from pushlink.flows.outcomes import Outcome, Queued, Refused, Reserved
@@ -38,7 +38,7 @@ def _without_slots(stage: Stage) -> dict[str, Any]:
     census = stage.census()
     slots = census.pop("pushlink_push_slot")
     columns = [c.name for c in stage_columns()]
-    kept = [{name: value for name, value in zip(columns, row, strict=True)} for row in slots]
+    kept = [dict(zip(columns, row, strict=True)) for row in slots]
     wanted = [(row["link_key"], row["wanted_version"], row["wanted_values"]) for row in kept if row["wanted_version"]]
     return {**census, "wanted": wanted}
 
@@ -159,11 +159,15 @@ def test_an_action_without_an_update_path_refuses_updates(make_stage: MakeStage)
 
 
 def authority(answer: HostAnswer | None) -> CallableAuthority:
-    return CallableAuthority(lambda _, asked: [answer for _ in asked], lambda _, users: [True for _ in users], version="1")
+    return CallableAuthority(
+        lambda _, asked: [answer for _ in asked], lambda _, users: [True for _ in users], version="1"
+    )
 
 
 @pytest.mark.rule("GT-03")
-@pytest.mark.parametrize("answer", [None, HostAnswer(active=False, readable=True, fields=None)], ids=["unknown", "left"])
+@pytest.mark.parametrize(
+    "answer", [None, HostAnswer(active=False, readable=True, fields=None)], ids=["unknown", "left"]
+)
 def test_without_an_authority_of_the_user_nothing_is_reserved(make_stage: MakeStage, answer: HostAnswer | None) -> None:
     """A user whom nobody knows, or who was deactivated, pushes nothing."""
     stage = make_stage(authority=authority(answer))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of
 
+from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of
 from pushlink.errors import Code
 from pushlink.flows.outcomes import Queued, Refused, Reserved, Unchanged
 from pushlink.testing import verbs
@@ -110,7 +110,7 @@ def test_updates_of_one_link_never_overlap_and_never_overtake(stage: Stage) -> N
 @pytest.mark.rule("PA-11", "PA-10")
 @pytest.mark.parametrize("ends", ["same as applied", "does not render"])
 def test_a_save_between_claim_and_settlement_is_not_lost(stage: Stage, ends: str) -> None:
-    """A claim read the slot, a save left its values to that open update, and the update ends unsent: one follows it."""
+    """A claim read the slot, a save left its values to that open update, and it ends unsent: another one follows."""
     stage.linked(1, **ADA)
     stage.save(1, name="Ada L.")
     if ends == "same as applied":

@@ -419,7 +419,7 @@ def _mirror_due(item: Answer) -> MirrorDue | None:
     if item.link is None or item.writeback is None:
         return None
     return MirrorDue(
-        attempt=replace(item.attempt, status=_status_with_mirror_due(item.attempt.status)),
+        attempt=replace(item.attempt, status=_status_with_mirror_due(item.attempt.status), retry_count=0),
         token=item.token,
         actor=item.actor,
         writeback=item.writeback,

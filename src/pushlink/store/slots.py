@@ -181,6 +181,22 @@ def mark_stale_mapping(conn: sa.Connection, keys: Sequence[LinkKey]) -> None:
     )
 
 
+def lock_record_slots(conn: sa.Connection, *, tenant: str, source_object: str, source_record_id: str) -> list[SlotRow]:
+    """Every slot of one record, whatever action it is of, locked in link-key order."""
+    t = push_slot
+    statement = (
+        sa.select(*columns_of(SlotRow, t))
+        .where(
+            t.c.tenant == tenant,
+            t.c.source_object == source_object,
+            t.c.source_record_id == source_record_id,
+        )
+        .order_by(t.c.link_key)
+        .with_for_update(key_share=True, of=t)
+    )
+    return read_rows(SlotRow, conn.execute(statement))
+
+
 def mark_source_deleted(conn: sa.Connection, keys: Sequence[LinkKey], *, now: dt.datetime) -> None:
     """Remember that the host told of a local delete; a later save of the same id clears it."""
     if not keys:

@@ -37,6 +37,9 @@ from pushlink.store.tables import UtcTime, push_attempt
 #: The claim outlives the move only where its owner has more to do.
 _KEEPS_CLAIM: Final = (AttemptStatus.PROCESSING, AttemptStatus.POST_SENT, AttemptStatus.WRITEBACK_COMMIT_PENDING)
 
+#: Tries of a mirror are counted apart from the sends that came before it.
+_WRITEBACKS: Final = (AttemptStatus.WRITEBACK_COMMIT_PENDING, AttemptStatus.WRITEBACK_PENDING)
+
 #: The one move that parts an attempt from an id it knows; an operator keeps that id as evidence.
 _FORGETS_REMOTE_ID: Final = (CreateEvent.DISPOSE,)
 
@@ -248,6 +251,8 @@ def claim_attempts(conn: sa.Connection, items: Sequence[Claim], *, now: dt.datet
 def _move_statement(rows: sa.FromClause) -> sa.Executable:
     t, m = push_attempt, rows.c
     keeps_claim = m.new_status.in_([s.value for s in _KEEPS_CLAIM])
+    writebacks = [s.value for s in _WRITEBACKS]
+    begins_writeback = sa.and_(m.new_status.in_(writebacks), m.old_status.not_in(writebacks))
     return (
         sa.update(t)
         .where(
@@ -270,7 +275,7 @@ def _move_statement(rows: sa.FromClause) -> sa.Executable:
             create_key=sa.case((m.new_status == AttemptStatus.SUPERSEDED.value, sa.null()), else_=t.c.create_key),
             update_key=sa.case((m.new_status.in_([s.value for s in UPDATE_OPEN]), t.c.update_key), else_=sa.null()),
             not_before=sa.func.coalesce(m.new_not_before, t.c.not_before),
-            retry_count=t.c.retry_count + m.retries,
+            retry_count=sa.case((begins_writeback, 0), else_=t.c.retry_count + m.retries),
             claim_count=sa.case(
                 (m.claims == Claims.RESET.value, 0),
                 (sa.and_(m.claims == Claims.FORGIVE.value, t.c.claim_count > 0), t.c.claim_count - 1),
