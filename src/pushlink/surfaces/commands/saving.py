@@ -158,13 +158,12 @@ class _Totals:
 def _save_all(output: Output, runtime: Runtime, source_object: str, *, user: str, tenant: str, batch: int) -> _Totals:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from pushlink.adapters.listing import count_records
     from pushlink.store.access import reading
 
     started = time.monotonic()
     totals = _Totals()
     with reading(runtime.engine) as conn:
-        count = count_records(runtime.records, conn, source_object)
+        count = runtime.records.count_records(conn, source_object, window=None).rows
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -183,17 +182,18 @@ def _save_all(output: Output, runtime: Runtime, source_object: str, *, user: str
 
 
 def _batches(runtime: Runtime, source_object: str, limit: int) -> Iterator[tuple[Sequence[RecordRef], int]]:
-    from pushlink.adapters.listing import list_records
+    """The records of an object in key order, and how many rows beside them have no id of the declared type."""
     from pushlink.store.access import reading
 
-    after: tuple[object, ...] | None = None
+    after: str | None = None
     while True:
         with reading(runtime.engine) as conn:
-            found = list_records(runtime.records, conn, source_object, after=after, limit=limit)
-        yield found.refs, found.skipped
-        after = found.last_key
-        if after is None:
+            found = runtime.records.scan_records(conn, source_object, window=None, after=after, limit=limit)
+        if not found:
             return
+        refs = [row.ref for row in found if row.ref is not None]
+        yield refs, len(found) - len(refs)
+        after = found[-1].place
 
 
 def _show_totals(output: Output, totals: _Totals) -> None:
