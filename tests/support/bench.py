@@ -113,14 +113,8 @@ class Bench:
 
     @property
     def world(self) -> World:
-        """The world of a process that has just started: nothing is remembered, but for `accepted` credentials."""
-        fresh = Runtime(
-            self.runtime.settings,
-            Parts(engine=self._engine, clock=self.clock, credentials=self.credentials),
-        )
-        fresh.bind(PERSON, "Person")
-        self.mirrors._inner = fresh.records
-        return replace(fresh.world, records=self.mirrors, proven=self.accepted or fresh.world.proven)
+        """The world of a process that has just started: it knows no accepted credentials but those of `accepted`."""
+        return replace(self.runtime.world, records=self.mirrors, proven=self.accepted or Remembered(8))
 
     # ---------------------------------------------------------------------------------- the host
 

@@ -1,7 +1,7 @@
 """Drivers for tests: run a flow and let it die, or fail, at its n-th effect; or weave several flows effect by effect.
 
-Every `yield` of a flow is a point where the process may end. `every_death` finds them by counting: it runs a scenario
-again and again, with the death one effect later each time, until the scenario ends untouched. The flow runs on the
+Every `yield` of a flow is a point where the process may end. `every_death` counts them in a run that nobody disturbs,
+and runs the scenario again and again, with the death one effect later each time. The flow runs on the
 driver that the library itself uses for inline dispatch; only the database and the wire under it are told to fail.
 
     def scenario(death):
@@ -95,8 +95,9 @@ class Death:
         return self.how
 
     def __str__(self) -> str:
-        where = self.effects[self.at - 1] if self.is_reached else "never reached"
-        return f"{self.how.value} at effect {self.at} ({where})"
+        if not self.is_reached:
+            return "undisturbed"
+        return f"{self.how.value} at effect {self.at} ({self.effects[self.at - 1]})"
 
 
 _SEND: Final = "send"
@@ -179,23 +180,27 @@ def effects_of(flow: Flow, database: Database, send: SendNow) -> list[str]:
 def every_death(
     scenario: Callable[[Death], object], hows: Sequence[How] = tuple(How), *, first: int = 1
 ) -> Iterator[Death]:
-    """Run the scenario once for each effect and each way to fail there; yields after each run that was struck.
+    """Run the scenario once for each effect from the `first` one on, and each way to fail there; yields after each run.
 
-    The scenario makes what it needs afresh, runs it under the death it is given, and returns. The run that ends
-    untouched is the last one of its kind and is not yielded. Effects before the `first` one are left alone. Raises
-    `SimulatedBug` when there is no end to the effects.
+    The scenario makes what it needs afresh, runs it under the death it is given, and returns. Before all others it is
+    run untouched, which tells how many effects there are; that run is yielded first, with a death that is not struck.
+    Raises `SimulatedBug` for a scenario that does not run twice alike, or has no end.
     """
-    for how in hows:
-        for at in itertools.count(first):
-            if at > EFFECTS_MAX:
-                msg = "the scenario has no end"
-                raise SimulatedBug(msg)
-            death = Death(at=at, how=how)
-            scenario(death)
-            if not death.is_reached:
-                break
-            if death.struck:
-                yield death
+    untouched = Death(at=EFFECTS_MAX, how=How.DIES_BEFORE)
+    scenario(untouched)
+    if untouched.is_reached:
+        msg = "the scenario has no end"
+        raise SimulatedBug(msg)
+    yield untouched
+    for how, at in itertools.product(hows, range(first, len(untouched.effects) + 1)):
+        if untouched.effects[at - 1] == _SEND and how not in _DEATHS:
+            continue
+        death = Death(at=at, how=how)
+        scenario(death)
+        if not death.struck or death.effects[:at] != untouched.effects[:at]:
+            msg = "the scenario does not run twice alike"
+            raise SimulatedBug(msg, evidence={"untouched": untouched.effects, "then": death.effects})
+        yield death
 
 
 def worker_pass(claims: ClaimSteps, steps: Steps, *, limit: int = 64) -> Flow:
