@@ -55,7 +55,6 @@ def made(make: Callable[[], T]) -> T:
         ) from exc
 
 
-
 @contextmanager
 def translated() -> Iterator[None]:
     """Trouble of the database in pushlink's own errors; what nobody expects passes as it is."""
