@@ -479,6 +479,129 @@ CASES = [
         f"{A}.mappings[1].operations",
         both(put("update", value=None), mappings({"source": "a", "target": "/a"}, PUT_ONLY_ON_CREATE)),
     ),
+    Case(
+        "query",
+        put("create", "query", value={"v": "{realm}"}),
+        f"{A}.create.query.v",
+        both(put("create", "query", value={"v": "{realm}"}), in_profile("variables", {"realm": "r-1"})),
+    ),
+    Case(
+        "query",
+        put("create", "query", value={"v": "a{b"}),
+        f"{A}.create.query.v",
+        put("create", "query", value={"minorversion": "75", "$select": "id,name"}),
+    ),
+    Case("query", put("create", "query", value={"v": "{remote_id}"}), f"{A}.create.query.v"),
+    Case(
+        "variables",
+        in_profile("variables", {"remote_id": "x"}),
+        "profiles.main.variables.remote_id",
+        in_profile("variables", {"realm": "x"}),
+    ),
+    Case("variables", in_profile("variables", {"realm": "a/b"}), "profiles.main.variables.realm"),
+    Case(
+        "path",
+        put("update", "path", value="/things"),
+        f"{A}.update.path",
+        both(put("update", "path", value="/things"), put("update", "body", value={"merge": {"/Id": "{remote_id}"}})),
+    ),
+    Case(
+        "path",
+        put("create", "path", value="/{realm}/things"),
+        f"{A}.create.path",
+        both(put("create", "path", value="/{realm}/things"), in_profile("variables", {"realm": "r-1"})),
+    ),
+    Case(
+        "path",
+        put("update", "path", value="/things"),
+        f"{A}.update.path",
+        both(put("update", "path", value="/things"), put("update", "query", value={"id": "{remote_id}"})),
+    ),
+    Case("path", put("update", "path", value="/things/{link_version}/{remote_id}"), f"{A}.update.path"),
+    Case(
+        "prefer",
+        put("create", "prefer", value=["return=minimal"]),
+        f"{A}.create.prefer",
+        both(
+            put("create", "prefer", value=["return=minimal"]),
+            put("create", "response", "id", value=[{"from": "$response.header.Location", "regex": "^/things/(.+)$"}]),
+        ),
+    ),
+    Case(
+        "prefer",
+        both(
+            put("create", "headers", value={"Prefer": "return=representation"}),
+            put("create", "response", "id", value=[{"from": "$response.header.Location", "regex": "^/things/(.+)$"}]),
+        ),
+        f"{A}.create.headers",
+        put("create", "headers", value={"Prefer": "return=representation"}),
+    ),
+    Case(
+        "prefer",
+        put("update", "prefer", value=["return=minimal", "return=representation"]),
+        f"{A}.update.prefer",
+        put("update", "prefer", value=["respond-async", "return=representation"]),
+    ),
+    Case(
+        "merge",
+        put("create", "body", value={"merge": {"/id": "{remote_id}"}}),
+        f'{A}.create.body.merge["/id"]',
+        put("update", "body", value={"merge": {"/id": "{remote_id}", "/v": "{link_version:integer}", "/s": True}}),
+    ),
+    Case("merge", put("update", "body", value={"merge": {"/name": "x"}}), f"{A}.update.body.merge"),
+    Case(
+        "graphql",
+        put("create", "body", value={"encoding": "graphql"}),
+        f"{A}.create.body.graphql",
+        put(
+            "create",
+            "body",
+            value={"encoding": "graphql", "graphql": {"document": "mutation M($name: String) { make(name: $name) }"}},
+        ),
+    ),
+    Case("graphql", put("create", "body", value={"graphql": {"document": "{ a }"}}), f"{A}.create.body.graphql"),
+    Case(
+        "graphql",
+        put("create", "body", value={"encoding": "graphql", "graphql": {"document": "mutation M { make }"}}),
+        f"{A}.create.body.graphql.document",
+    ),
+    Case(
+        "graphql",
+        put(
+            "create",
+            "body",
+            value={
+                "encoding": "graphql",
+                "graphql": {"document": "mutation M($name: String) { m(n: $name) }", "operation_name": "N"},
+            },
+        ),
+        f"{A}.create.body.graphql.operation_name",
+    ),
+    Case("graphql", put("create", "body", value={"encoding": "graphql", "graphql": {"document": "mutation {"}}), ""),
+    Case(
+        "form-values",
+        put("create", "body", value={"encoding": "form"}),
+        f"{A}.mappings[0]",
+        both(
+            put("create", "body", value={"encoding": "form"}),
+            mappings({"source": "a", "target": "/a", "clear": "empty_string"}, {"constant": "x", "target": "/b"}),
+        ),
+    ),
+    Case(
+        "form-values",
+        both(
+            put("create", "body", value={"encoding": "form", "envelope": {"a": {"b": None}}}),
+            mappings({"source": "a", "target": "/c", "clear": "omit"}),
+        ),
+        f"{A}.create.body.envelope",
+    ),
+    Case("media-type", put("create", "body", value={"encoding": "form", "media_type": "text/plain"}), ""),
+    Case(
+        "key-quoting",
+        put("create", "key_quoting", value="odata_guid"),
+        f"{A}.create.key_quoting",
+        put("update", "key_quoting", value="odata_string"),
+    ),
 ]
 
 
@@ -580,7 +703,7 @@ def test_what_lint_takes_renders(good: Document, read: Reader) -> None:
             values = SourceValues(values={"name": "x", "a": None, "b": None, "note": None})
             rendered = [render_create(entry.contract, entry.profile, values)]
             if entry.contract.update is not None:
-                rendered.append(render_update(entry.contract, entry.profile, values, "r1"))
+                rendered.append(render_update(entry.contract, entry.profile, values, "r1", remote_version="7"))
             failures = [one for one in rendered if isinstance(one, RenderFailure) and one.code != "value_unsendable"]
             assert not failures, case
 

@@ -43,6 +43,7 @@ def full(good: Document) -> Document:
         "remote_processing": "1d",
         "expires_after": "30d",
         "waives": {"credential_ref": True, "endpoint": False},
+        "variables": {"realm": "r-1"},
     }
     action = good["flows"][0]["actions"][0]
     action["when"] = [{"field": "a", "in": ["x", 1, True, None], "equals": "x", "present": True}]
@@ -51,6 +52,9 @@ def full(good: Document) -> Document:
         "headers": {"X-A": "b"},
         "body": {"encoding": "json", "media_type": "application/json", "envelope": {"a": [1, None, {"b": True}]}},
         "success": {"status": [200, 201]},
+        "key_quoting": "odata_string",
+        "query": {"v": "1"},
+        "prefer": ["return=representation"],
     }
     action["create"]["response"] = {
         "id": [{"from": "$response.header.Location", "regex": "^/(.+)$", "decode": "percent"}],
@@ -58,8 +62,15 @@ def full(good: Document) -> Document:
         "candidates": [{"from": "$response.body#/id"}],
     }
     action["update"] |= {"semantics": "replace", "idempotent": True, "body": {"envelope": {"d": {}}, "insert_at": "/d"}}
+    action["update"]["body"] |= {
+        "encoding": "form",
+        "arrays": "indexed",
+        "graphql": {"document": "mutation M { m }", "operation_name": "M"},
+        "merge": {"/id": "{remote_id}", "/n": [1, {"a": None}]},
+    }
+    action["limits"] = {"body_bytes": 9, "field_chars": 9}
     action["mappings"] = [
-        {"source": "a", "target": "/a", "encode": {"enum_map": {"x": 1, "y": None}}, "clear": "omit"},
+        {"source": "a", "target": "/a", "encode": {"enum_map": {"x": 1, "y": None}}, "clear": "omit", "chars_max": 9},
         {"source": "b", "target": "/b", "encode": {"bool_map": {"true": "Y", "false": "N"}}, "operations": ["create"]},
         {"constant": 1, "target": "/c", "encode": {"epoch": "ms", "truncate": 1, "decimal_string": 2}},
     ]

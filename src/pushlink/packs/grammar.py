@@ -53,15 +53,16 @@ _FILE_REFERENCE = re.compile(r"file:(?:/(?!\.\.(?:/|$))[^\x00-\x1f\x7f/]*)+")
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(?:; ?[A-Za-z0-9-]+=[A-Za-z0-9._-]+)*")
 
 
-def path_problems(path: str, *, variables: frozenset[str]) -> Iterator[str]:
-    """What is wrong with a path template in which exactly these variables must stand."""
+def path_problems(path: str, *, variables: frozenset[str], needed: frozenset[str] | None = None) -> Iterator[str]:
+    """What is wrong with a path template that may have these variables, and must have the needed ones (or all)."""
+    required = variables if needed is None else needed
     if "?" in path or "#" in path:
-        yield "Remove the query or fragment: a path template is a path only."
+        yield "Remove the query or fragment: a path template is a path only, and parameters stand in `query`."
         return
     if problem := template_problem(path, allowed=variables):
-        yield f"{sentence(problem)} Write a path below base_url, such as /records{''.join(_shown(variables))}."
+        yield f"{sentence(problem)} Write a path below base_url, such as /records{''.join(_shown(required))}."
         return
-    for name in sorted(variables):
+    for name in sorted(required):
         if f"{{{name}}}" not in path:
             yield f"Write {{{name}}} where the id of the remote record stands: without it the path is another route."
 

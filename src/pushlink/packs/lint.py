@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel
 
 from pushlink.packs import grammar
+from pushlink.packs.lint_requests import check_request, check_variables
 from pushlink.packs.model import Action, Destination, Pack
 from pushlink.packs.rules import RULE_ORDER, RULES, RULES_BY_NAME, Hit, Hits, LintFinding, Rule, Severity
 from pushlink.packs.tree import Node, Steps, value_place, write_path
@@ -135,6 +136,7 @@ def _check_profiles(pack: Pack) -> Hits:
             yield Hit("path-characters", (*steps, "path_characters"), problem)
         yield from _check_headers((*steps, "headers"), profile.headers)
         yield from _check_times(steps, profile)
+        yield from check_variables(steps, profile)
 
 
 def _check_credential(steps: Steps, profile: ProfileContract) -> Hits:
@@ -178,10 +180,14 @@ def _check_times(steps: Steps, profile: ProfileContract) -> Hits:
 
 def _check_actions(pack: Pack) -> Hits:
     mirrors: dict[tuple[str, str], str] = {}
+    reached = {place.destination_slot_id: pack.profiles.get(place.profile) for place in pack.destinations}
     for steps, action in _actions(pack):
+        profile = reached.get(action.destination)
         yield from _check_create((*steps, "create"), action.create)
+        yield from check_request((*steps, "create"), "create", action, profile)
         if action.update is not None:
             yield from _check_update((*steps, "update"), action.update)
+            yield from check_request((*steps, "update"), "update", action, profile)
         yield from _check_mappings(steps, action)
         yield from _check_overlaps((*steps, "mappings"), action.mappings)
         yield from _check_envelope((*steps, "mappings"), "create", action.create.body, action.mappings)
@@ -198,9 +204,7 @@ def _check_actions(pack: Pack) -> Hits:
                 yield Hit("shared-mirror", (*mirror_steps, "remote_id_field"), message)
 
 
-def _check_request(steps: Steps, request: CreateContract | UpdateContract, variables: frozenset[str]) -> Hits:
-    problems = grammar.path_problems(request.path, variables=variables)
-    yield from (Hit("path", (*steps, "path"), problem) for problem in problems)
+def _check_request(steps: Steps, request: CreateContract | UpdateContract) -> Hits:
     yield from _check_headers((*steps, "headers"), request.headers)
     yield from _check_body((*steps, "body"), request.body)
     if not request.success.status:
@@ -208,7 +212,7 @@ def _check_request(steps: Steps, request: CreateContract | UpdateContract, varia
 
 
 def _check_create(steps: Steps, create: CreateContract) -> Hits:
-    yield from _check_request(steps, create, frozenset())
+    yield from _check_request(steps, create)
     extractors = create.response.id
     if not extractors:
         message = "Say where the id of the new record stands: response: {id: [{from: $response.body#/id}]}."
@@ -236,7 +240,7 @@ def _check_extractor(steps: Steps, extractor: IdExtractor) -> Hits:
 
 
 def _check_update(steps: Steps, update: UpdateContract) -> Hits:
-    yield from _check_request(steps, update, frozenset({"remote_id"}))
+    yield from _check_request(steps, update)
     if update.creates_if_missing:
         message = (
             "This update would create a record that was deleted remotely, and no guard against that can be declared "
@@ -250,14 +254,16 @@ def _check_body(steps: Steps, body: Body) -> Hits:
         yield Hit("media-type", (*steps, "media_type"), problem)
     if body.envelope is not None:
         yield from _check_literals((*steps, "envelope"), body.envelope)
+    yield from _check_literals((*steps, "merge"), body.merge)
 
 
 def _check_envelope(steps: Steps, operation: OperationName, body: Body, mappings: tuple[MappingContract, ...]) -> Hits:
     """Each mapping alone, with a value that any place could take, built as the runtime builds it."""
     for index, mapping in enumerate(mappings):
         if operation in mapping.operations and body != Body():
-            probe = MappingContract(constant="", target=mapping.target)
-            built = build_body((probe,), operation, body, SourceValues(values={}), bytes_max=_PROBE_BYTES_MAX)
+            probe = MappingContract(constant="x", target=mapping.target)
+            skeleton = body.model_copy(update={"encoding": "json", "graphql": None, "merge": {}})
+            built = build_body((probe,), operation, skeleton, SourceValues(values={}), bytes_max=_PROBE_BYTES_MAX)
             if isinstance(built, RenderFailure):
                 message = (
                     f"In the body of the {operation}: {built.message} Point target or insert_at to an empty place."

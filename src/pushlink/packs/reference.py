@@ -33,6 +33,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     },
     contracts.ProfileContract: {
         "base_url": "Scheme, host, port and base path of the remote. Every path is appended to it.",
+        "variables": "Values with names, such as a realm, that paths, queries and merged values may use as `{name}`.",
         "endpoint_class": "A word of your own for the kind of endpoint, such as `sandbox`. A change of it is drift.",
         "destination_scope": "Which tenant or account of the remote this is. A remote id is unique within it.",
         "credential_ref": "Where the secret is found: `env:NAME` or `file:/path`. The secret is never written here.",
@@ -88,6 +89,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "create": "The one request that creates a remote record.",
         "update": "The request that updates it. Without one, later changes are not pushed.",
         "mappings": "What the bodies hold.",
+        "limits": "What the remote takes. It is checked before anything is reserved.",
         "mirror": "Local fields that show the remote id.",
     },
     contracts.Condition: {
@@ -98,16 +100,22 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     },
     contracts.CreateContract: {
         "method": "The HTTP method.",
-        "path": "The path below `base_url`. It has no variables.",
+        "path": "The path below `base_url`. Only the profile's own variables stand in it.",
+        "key_quoting": "How a key is written in the path: `odata_string` puts it in quotes, `odata_guid` wants a GUID.",
+        "query": "Parameters behind the path: names, each with a literal or one `{variable}`.",
         "headers": "Headers of this request. One of the same name in the profile is replaced.",
+        "prefer": "Preferences (RFC 7240). They change what is answered, and so where an id is found.",
         "body": "How the body is built around the mapped values.",
         "success": "Which statuses mean done. Any other 2xx parks the attempt: applied, but no id is known.",
         "response": "Where the new record's id is found.",
     },
     contracts.UpdateContract: {
         "method": "The HTTP method.",
-        "path": "The path below `base_url`, with `{remote_id}` in it.",
+        "path": "The path below `base_url`, with `{remote_id}` in it unless the query or the body names the record.",
+        "key_quoting": "How a key is written in the path: `odata_string` puts it in quotes, `odata_guid` wants a GUID.",
+        "query": "Parameters behind the path: names, each with a literal or one `{variable}`.",
         "headers": "Headers of this request. One of the same name in the profile is replaced.",
+        "prefer": "Preferences (RFC 7240). They change what is answered, and so where an id is found.",
         "body": "How the body is built around the mapped values.",
         "semantics": "What the remote does with fields that are not in the body: keeps them (`merge`, `sparse`) or "
         "clears them (`replace`).",
@@ -120,6 +128,14 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "media_type": "The `Content-Type` of the request.",
         "envelope": "A literal skeleton that the values are put into.",
         "insert_at": "The JSON Pointer into the skeleton below which targets start.",
+        "arrays": "How a form tells the items of a list apart: `a[]=1`, `a[0]=1`, or `a=1` again and again.",
+        "graphql": "The document of a `graphql` body. The mapped values are its variables.",
+        "merge": "Values that no record holds, by their place in the body: literals, `{remote_id}`, `{link_version}` "
+        "and the profile's variables; `{link_version:integer}` is sent as a number.",
+    },
+    contracts.GraphQl: {
+        "document": "The text that is sent as it stands here.",
+        "operation_name": "Which operation of the document is meant.",
     },
     contracts.Success: {
         "status": "The statuses, from 200 to 299.",
@@ -146,6 +162,11 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "encode": "How the value is written.",
         "clear": "What is sent when the source field is empty.",
         "operations": "Which requests carry it.",
+        "chars_max": "How many characters its text may have. A longer one is refused, not cut.",
+    },
+    contracts.Limits: {
+        "body_bytes": "The longest body of this action, where it is shorter than the profile's.",
+        "field_chars": "How many characters any mapped text may have, unless its mapping says so itself.",
     },
     contracts.Encode: {
         "string": "Write a number, a truth value or a time as text.",

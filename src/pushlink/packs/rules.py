@@ -53,7 +53,12 @@ RULES: Final = (
     Rule("timeouts", _ERROR, "Connecting takes some time, and no more than the whole call."),
     Rule("backoff", _ERROR, "The first delay is no longer than the longest."),
     Rule("path-characters", _ERROR, "Only characters that can change a route are listed as safe in ids."),
-    Rule("path", _ERROR, "A path is relative, plain, and has exactly the variables of its operation."),
+    Rule("path", _ERROR, "A path is relative, plain, and has the variables of its operation and profile."),
+    Rule("query", _ERROR, "A parameter is a literal or one variable that is known where it stands."),
+    Rule("variables", _ERROR, "A profile's variables have names of their own, and values that may stand in a path."),
+    Rule("prefer", _ERROR, "A preference does not take the id from where it is read."),
+    Rule("merge", _ERROR, "What is merged into a body is known in the operation, and nothing else writes there."),
+    Rule("graphql", _ERROR, "A GraphQL body has one document, which declares every variable that is sent."),
     Rule("success-empty", _ERROR, "An operation has at least one status that means done."),
     Rule("id-missing", _ERROR, "A create says where the id of the new record stands."),
     Rule("id-source", _ERROR, "An id comes from the body or from a header of the response."),
@@ -78,6 +83,8 @@ RULES: Final = (
     Rule("shared-mirror", _WARNING, "Two actions of one source object do not write the same mirror field."),
     Rule("bodiless-success", _WARNING, "A success without a body does not leave the id unread."),
     Rule("replace-erases", _WARNING, "An update that replaces the record sends every field that the create sent."),
+    Rule("form-values", _WARNING, "A form has no null and no empty list, so nothing in it may become one."),
+    Rule("key-quoting", _WARNING, "A key that is quoted stands in the path."),
     Rule("unused-mapping", _WARNING, "A mapping's operation exists."),
 )
 

@@ -41,6 +41,8 @@ def pack_schema() -> dict[str, Any]:
         "type": "object",
         "additionalProperties": {"$ref": "#/$defs/PlainJson"},
     }
+    for pattern in definitions["Body"]["properties"]["merge"]["patternProperties"]:
+        definitions["Body"]["properties"]["merge"]["patternProperties"][pattern] = {"$ref": "#/$defs/PlainJson"}
     definitions["PlainJson"] = _PLAIN_JSON
     definitions.pop("JsonValue", None)
     for model, meanings in MEANINGS.items():

@@ -1,22 +1,26 @@
 """The body of a request: mapped values at their JSON Pointers inside the pack's literal skeleton.
 
 Two mappings never share a target and none stands inside another; a mapping never overwrites a literal of the skeleton.
-Members appear in the order of the mappings, so the same values give the same bytes. A body is built from values only:
-no text of a record is ever read as structure.
+Members appear in the order of the mappings, then of `merge`, so the same values give the same bytes. A body is built
+from values only: no text of a record is ever read as structure, and a GraphQL document is sent as it was declared. The
+tree is built once and written last, as JSON, as a form, or as the variables of a GraphQL document.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from pushlink.errors import Code
 from pushlink.protocol import jsontext
-from pushlink.protocol.contracts import Body
+from pushlink.protocol.contracts import Body, Limits
 from pushlink.protocol.contracts import Mapping as MappingContract
 from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.forms import Unwritable, write_form
 from pushlink.protocol.jsontext import Json
+from pushlink.protocol.placeholders import Unfilled, Variables, fill
 from pushlink.protocol.snapshots import SourceValues
 from pushlink.protocol.values import Omitted, encode_value
 
@@ -26,7 +30,20 @@ OperationName: TypeAlias = Literal["create", "update"]
 _Node: TypeAlias = "dict[str, _Node] | list[_Node] | Json"
 
 #: What a skeleton may hold where a value goes.
-_PLACEHOLDERS: Final[tuple[Json, ...]] = (None, {})
+_EMPTY: Final[tuple[Json, ...]] = (None, {})
+
+_UNLIMITED: Final = Limits()
+
+_NO_VARIABLES: Final[Variables] = MappingProxyType({})
+
+#: The media type of an encoding, where a pack says no other.
+_MEDIA_TYPES: Final = {"form": "application/x-www-form-urlencoded"}
+
+
+def media_type_of(body: Body) -> str:
+    """The `Content-Type` of a body: what the pack says, or what its encoding is called."""
+    is_said = body.media_type != Body.model_fields["media_type"].default
+    return body.media_type if is_said else _MEDIA_TYPES.get(body.encoding, body.media_type)
 
 
 def mappings_for(mappings: Iterable[MappingContract], operation: OperationName) -> tuple[MappingContract, ...]:
@@ -55,11 +72,35 @@ def build_body(
     values: SourceValues,
     *,
     bytes_max: int,
+    limits: Limits = _UNLIMITED,
+    variables: Variables = _NO_VARIABLES,
 ) -> bytes | RenderFailure:
     """The bytes of one body, or why there are none. An operation that maps nothing has no body (GT-05)."""
     chosen = mappings_for(mappings, operation)
     if problems := target_problems(chosen, operation):
         return _failure(Code.MAPPING_UNUSABLE, f"The outbound mappings overlap: {problems[0]}.")
+    root = _tree(chosen, operation, body, values, limits)
+    if isinstance(root, RenderFailure):
+        return root
+    if unmerged := _merge(root, body, variables):
+        return unmerged
+    data = _write(body, root)
+    if isinstance(data, RenderFailure):
+        return data
+    bound = min(bytes_max, limits.body_bytes or bytes_max)
+    if len(data) > bound:
+        return RenderFailure(
+            code=Code.BODY_TOO_LARGE,
+            message=f"The body has {len(data)} bytes; {bound} are allowed.",
+            evidence={"body_bytes": len(data), "body_bytes_max": bound},
+        )
+    return data
+
+
+def _tree(
+    chosen: tuple[MappingContract, ...], operation: OperationName, body: Body, values: SourceValues, limits: Limits
+) -> _Node | RenderFailure:
+    """The skeleton with the mapped values in it."""
     root: _Node = copy.deepcopy(body.envelope) if body.envelope is not None else {}
     base = jsontext.segments(body.insert_at)
     placed = 0
@@ -69,6 +110,8 @@ def build_body(
             return value
         if isinstance(value, Omitted):
             continue
+        if too_long := _too_long(mapping, value, limits):
+            return too_long
         path = base + jsontext.segments(mapping.target)
         if not path:
             if body.envelope:
@@ -79,16 +122,60 @@ def build_body(
         placed += 1
     if not placed:
         return _failure(Code.MAPPING_UNUSABLE, f"The outbound mappings produce no body for this {operation}.")
+    return root
+
+
+def _merge(root: _Node, body: Body, variables: Variables) -> RenderFailure | None:
+    """Put the body's own literals and placeholders into the tree; answers why one cannot be."""
+    for pointer, literal in body.merge.items():
+        merged = fill(literal, variables)
+        if isinstance(merged, Unfilled):
+            return _failure(Code.FREEZE_FAILED, f"{merged.name} cannot be sent: {merged.problem}.", pointer)
+        if problem := _place(root, jsontext.segments(pointer), merged):
+            return _failure(Code.MAPPING_UNUSABLE, f"The merged value does not fit the body: {problem}.", pointer)
+    return None
+
+
+def _write(body: Body, root: _Node) -> bytes | RenderFailure:
+    """The tree in the body's encoding."""
+    if body.encoding == "graphql":
+        if body.graphql is None:
+            return _failure(Code.MAPPING_UNUSABLE, "A GraphQL body has no document.")
+        named = {} if body.graphql.operation_name is None else {"operationName": body.graphql.operation_name}
+        root = {"query": body.graphql.document, **named, "variables": root}
     if problem := jsontext.problem(root):
         return _failure(Code.VALUE_UNSENDABLE, f"The body cannot be written as JSON: {problem}.")
-    data = jsontext.write(root).encode()
-    if len(data) > bytes_max:
-        return RenderFailure(
-            code=Code.BODY_TOO_LARGE,
-            message=f"The body has {len(data)} bytes; the profile allows {bytes_max}.",
-            evidence={"body_bytes": len(data), "body_bytes_max": bytes_max},
-        )
-    return data
+    if body.encoding != "form":
+        return jsontext.write(root).encode()
+    try:
+        return write_form(root, body.arrays).encode()
+    except Unwritable as unwritable:
+        return _failure(Code.VALUE_UNSENDABLE, f"The body cannot be written as a form: {unwritable}.")
+
+
+def _too_long(mapping: MappingContract, value: Json, limits: Limits) -> RenderFailure | None:
+    """Whether a mapped text has more characters than the remote takes; the length is said, the text is not."""
+    chars_max = mapping.chars_max or limits.field_chars
+    length = max((len(text) for text in _texts(value)), default=0)
+    if chars_max is None or length <= chars_max:
+        return None
+    return RenderFailure(
+        code=Code.VALUE_UNSENDABLE,
+        message=f"The text for {mapping.target or 'the whole body'} has {length} characters; {chars_max} are allowed.",
+        evidence={"field": mapping.source, "target": mapping.target, "chars": length, "chars_max": chars_max},
+    )
+
+
+def _texts(value: Json) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for item in value.values():
+                yield from _texts(item)
+        case list() | tuple():
+            for item in value:
+                yield from _texts(item)
 
 
 def _place(root: _Node, path: tuple[str, ...], value: Json) -> str | None:
@@ -98,7 +185,7 @@ def _place(root: _Node, path: tuple[str, ...], value: Json) -> str | None:
         is_last = index == len(path) - 1
         if isinstance(node, dict):
             if is_last:
-                if node.get(token) not in _PLACEHOLDERS:
+                if node.get(token) not in _EMPTY:
                     return "the envelope has a literal there"
                 node[token] = value
             elif node.get(token) is None:
@@ -108,7 +195,7 @@ def _place(root: _Node, path: tuple[str, ...], value: Json) -> str | None:
             if not token.isdigit() or token != str(int(token[:9])) or int(token) >= len(node):
                 return "the envelope's list has no such element"
             if is_last:
-                if node[int(token)] not in _PLACEHOLDERS:
+                if node[int(token)] not in _EMPTY:
                     return "the envelope has a literal there"
                 node[int(token)] = value
             elif node[int(token)] is None:

@@ -23,7 +23,17 @@ from pushlink.protocol.declared import (
     Pointer,
     Scalar,
 )
-from pushlink.protocol.request_contracts import Body, Clear, Encode, Mapping, Method
+from pushlink.protocol.request_contracts import (
+    Body,
+    Clear,
+    Encode,
+    GraphQl,
+    KeyQuoting,
+    Limits,
+    Mapping,
+    Method,
+    Preference,
+)
 
 __all__ = [
     "DURATION_MS_MAX",
@@ -42,13 +52,17 @@ __all__ = [
     "Criterion",
     "DurationMs",
     "Encode",
+    "GraphQl",
     "IdExtractor",
     "IdRule",
+    "KeyQuoting",
+    "Limits",
     "Mapping",
     "Method",
     "Mirror",
     "PlainJson",
     "Pointer",
+    "Preference",
     "ProfileContract",
     "Response",
     "Retry",
@@ -122,18 +136,24 @@ class CreateContract(Contract):
 
     method: Method = Method.POST
     path: str
+    key_quoting: Annotated[KeyQuoting, LATER] = "none"
+    query: Annotated[dict[str, str], LATER] = {}
     headers: dict[str, str] = {}
+    prefer: Annotated[tuple[Preference, ...], LATER] = ()
     body: Body = Body()
     success: Success = Success(status=(200, 201, 203))
     response: Response = Response()
 
 
 class UpdateContract(Contract):
-    """The request that updates a remote record; `{remote_id}` is the one variable of its path."""
+    """The request that updates a remote record; `{remote_id}` stands in its path, its query or its body."""
 
     method: Method = Method.PATCH
     path: str
+    key_quoting: Annotated[KeyQuoting, LATER] = "none"
+    query: Annotated[dict[str, str], LATER] = {}
     headers: dict[str, str] = {}
+    prefer: Annotated[tuple[Preference, ...], LATER] = ()
     body: Body = Body()
     semantics: Literal["merge", "replace", "sparse"] = "merge"
     idempotent: bool = False
@@ -198,6 +218,7 @@ class ProfileContract(Contract):
     """One way to reach one remote tenant: endpoint, credential reference, limits, declared contracts."""
 
     base_url: str
+    variables: Annotated[dict[str, str], LATER] = {}  # names in paths and queries: a realm, a version of an API
     endpoint_class: str = "default"
     destination_scope: str = ""
     credential_ref: str | None = None
@@ -220,4 +241,5 @@ class ActionContract(Contract):
     create: CreateContract
     update: UpdateContract | None = None
     mappings: tuple[Mapping, ...]
+    limits: Annotated[Limits, LATER] = Limits()
     mirror: Mirror | None = None

@@ -191,7 +191,7 @@ class DriftFacts:
     profile_active: bool
     credential_generation: str
     fingerprints: Mapping[Surface, Digest]
-    address: tuple[str, str]  # base_url and update path template
+    address: tuple[str, str]  # base_url and update route
     seen: frozenset[Surface] = field(default_factory=frozenset)
 
 

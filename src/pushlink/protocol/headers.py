@@ -1,16 +1,19 @@
 """The headers of a frozen request: static, visible, and never one that the transport or the credential owns.
 
 A header is checked when it is frozen, because a library that refuses it later does so after the checkpoint. Values are
-visible ASCII with blanks inside at most, so that nothing can start a new header line. No header comes from a record.
+visible ASCII with blanks inside at most, so that nothing can start a new header line. No header comes from a record; a
+computed one says a preference or a precondition.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from pushlink.errors import Code
+from pushlink.protocol.body import media_type_of
 from pushlink.protocol.contracts import Body
 from pushlink.protocol.failures import RenderFailure
 
@@ -38,6 +41,8 @@ FORBIDDEN: Final = frozenset(
         "via",
     }
 )
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
 _FORBIDDEN_PREFIXES: Final = ("proxy-", "sec-")
 
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -57,9 +62,9 @@ def header_problem(name: str, value: str) -> str | None:
 
 
 def render_headers(
-    profile: Mapping[str, str], operation: Mapping[str, str], body: Body
+    profile: Mapping[str, str], operation: Mapping[str, str], body: Body, computed: Mapping[str, str] = _NONE
 ) -> tuple[tuple[str, str], ...] | RenderFailure:
-    """Profile headers, then the operation's own (which win over one of the same name), then the media type."""
+    """Profile headers, the operation's own (which win over one of the same name), computed ones, the media type."""
     chosen: dict[str, tuple[str, str]] = {}
     for declared in (profile, operation):
         names = [name.lower() for name in declared]
@@ -69,9 +74,15 @@ def render_headers(
             if problem := header_problem(name, value):
                 return _failure(f"The header {name!r} cannot be sent: {problem}.", name)
             chosen[name.lower()] = (name, value)
+    for name, value in computed.items():
+        if name.lower() in chosen:
+            return _failure("A header is declared and computed.", name)
+        if problem := header_problem(name, value):
+            return _failure(f"The header {name!r} cannot be sent: {problem}.", name)
+        chosen[name.lower()] = (name, value)
     if not _VALUE.fullmatch(body.media_type):
         return _failure("The body's media type cannot be sent as a header.", "Content-Type")
-    return (*chosen.values(), ("Content-Type", body.media_type))
+    return (*chosen.values(), ("Content-Type", media_type_of(body)))
 
 
 def _failure(message: str, name: str | None) -> RenderFailure:

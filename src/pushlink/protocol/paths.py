@@ -4,13 +4,15 @@ A template is RFC 6570 of level 1 and stays below the profile's endpoint: it sta
 host, no empty or dot segment and no fragment. Each variable fills (part of) one segment and is percent-encoded once
 with no safe characters. Encoding alone is not enough, since dots survive it and some servers decode before they route:
 a value that is empty, a dot segment, or holds a control character or one of `/ \ ? # %` is refused, and the rendered
-path must have the template's segments. A profile may declare that its ids hold some of those five characters.
+path must have the template's segments. A profile may declare that its ids hold some of those five characters. A query
+is a map of names to literals and placeholders behind the path; keys may be written as OData literals.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
@@ -19,6 +21,8 @@ from uritemplate.variable import Operator
 
 from pushlink.errors import Code, ConfigurationError
 from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.placeholders import CLIENT_ID, REMOTE_ID, Unfilled, Variables, fill, name_of
+from pushlink.protocol.request_contracts import KeyQuoting
 
 #: Long enough for an id of 5,000 characters; servers refuse a request line that is much longer.
 PATH_BYTES_MAX: Final = 16_384
@@ -32,6 +36,12 @@ _LITERAL: Final = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|%[0-9A-Fa-f]{2
 _BASE: Final = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(?:/[A-Za-z0-9\-._~!$&'()*+,;=:@%]+)*/?")
 _SEPARATOR: Final = re.compile(r"[/\\]")
 _DOTS: Final = frozenset({".", ".."})
+_GUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+#: The variables that are keys of records, and so may need quotes.
+_KEYS: Final = frozenset({REMOTE_ID, CLIENT_ID})
+
+_NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def template_problem(template: str, *, allowed: frozenset[str]) -> str | None:
@@ -78,24 +88,120 @@ def value_problem(value: str, *, path_characters: str = "") -> str | None:
 
 
 def render_path(
-    template: str, variables: Mapping[str, str], *, base_url: str, path_characters: str = ""
+    template: str,
+    variables: Variables,
+    *,
+    base_url: str,
+    path_characters: str = "",
+    query: Mapping[str, str] = _NO_QUERY,
+    quoting: KeyQuoting = "none",
 ) -> str | RenderFailure:
-    """The path of one request, relative to `base_url` and percent-encoded; every variable must be declared and used."""
+    """The path and query of one request, relative to `base_url` and percent-encoded.
+
+    `quoting` is for the keys of records, `{remote_id}` and `{client_id}`; each value of `query` is a literal or one
+    placeholder. What is not named in either is not looked at.
+    """
     if problem := template_problem(template, allowed=frozenset(variables)):
         return _failure(Code.PATH_UNUSABLE, f"The path template cannot be used: {problem}.", template)
-    for name, value in variables.items():
-        if problem := value_problem(value, path_characters=path_characters):
+    spelled: dict[str, str] = {}
+    for name in names_in_template(template):
+        value = variables[name] or ""
+        quotes = quoting if name in _KEYS else "none"
+        if problem := value_problem(value, path_characters=path_characters) or _quoting_problem(value, quotes):
             return _failure(
                 Code.ROUTE_UNSAFE, f"The value of {name} cannot stand in a path: {problem}.", template, name
             )
-    path = URITemplate(template).expand({**variables})
-    if len(path) > PATH_BYTES_MAX:
-        return _failure(Code.ROUTE_UNSAFE, f"The rendered path is longer than {PATH_BYTES_MAX} bytes.", template)
-    if not _keeps_route(template, path, variables):
+        spelled[name] = _QUOTE[quotes](value)
+    path = _EXPRESSION.sub(lambda match: spelled[match[0][1:-1]], template)
+    if not _keeps_route(template, path, spelled):
         return _failure(Code.ROUTE_UNSAFE, "The rendered path has other segments than its template.", template)
-    if problem := _join_problem(base_url, path):
+    rendered = _with_query(path, query, variables)
+    if isinstance(rendered, RenderFailure):
+        return rendered
+    if len(rendered) > PATH_BYTES_MAX:
+        return _failure(Code.ROUTE_UNSAFE, f"The rendered path is longer than {PATH_BYTES_MAX} bytes.", template)
+    if problem := _join_problem(base_url, rendered):
         return _failure(Code.PATH_UNUSABLE, f"The path does not stay below the endpoint: {problem}.", template)
-    return path
+    return rendered
+
+
+def names_in_template(template: str) -> tuple[str, ...]:
+    """The variables of a template, in order and once each."""
+    return tuple(dict.fromkeys(match[0][1:-1] for match in _EXPRESSION.finditer(template)))
+
+
+def read_variable(template: str, path: str, name: str, variables: Variables, quoting: KeyQuoting) -> str | None:
+    """The value that one variable has in a rendered path, given those of the others; `None` when the path is another.
+
+    The inverse of `render_path`: what is frozen in a path need not be kept beside it.
+    """
+    parts = []
+    for literal, expression in _pieces(template.partition("?")[0]):
+        parts.append(re.escape(literal))
+        if expression == name:
+            parts.append("(?P=key)" if "(?P<key>" in "".join(parts) else "(?P<key>[^/?]+)")
+        elif expression:
+            parts.append(re.escape(quote(variables.get(expression) or "", safe="")))
+    match = re.fullmatch("".join(parts), path.partition("?")[0])
+    if match is None or "key" not in match.re.groupindex:
+        return None
+    key = match["key"]
+    if quoting != "odata_string":
+        return unquote(key)
+    return unquote(key[1:-1]).replace("''", "'")
+
+
+def _pieces(template: str) -> Iterator[tuple[str, str]]:
+    """Literal text and the variable behind it; the last piece has none."""
+    end = 0
+    for match in _EXPRESSION.finditer(template):
+        yield template[end : match.start()], match[0][1:-1]
+        end = match.end()
+    yield template[end:], ""
+
+
+def query_problem(name: str, value: str, *, allowed: frozenset[str]) -> str | None:
+    """What is wrong with one entry of a query as written; a linter asks here."""
+    if not name or not name.isprintable() or not value.isprintable():
+        return "a name or value is empty or holds a control character"
+    variable = name_of(value)
+    if variable is None:
+        return "a value is a literal or one whole placeholder" if "{" in value or "}" in value else None
+    return None if variable in allowed else f"the variable {variable} is not known here"
+
+
+def _with_query(path: str, query: Mapping[str, str], variables: Variables) -> str | RenderFailure:
+    pairs = []
+    for name, literal in query.items():
+        value = fill(literal, variables)
+        if isinstance(value, Unfilled):
+            return _failure(Code.FREEZE_FAILED, f"{value.name} cannot be sent: {value.problem}.", path, name)
+        text = str(value)
+        if not text or any("\ud800" <= character <= "\udfff" for character in text):
+            return _failure(Code.ROUTE_UNSAFE, f"The value of {name} is empty or no Unicode.", path, name)
+        pairs.append(f"{quote(name, safe='$')}={quote(text, safe='')}")
+    if not pairs:
+        return path
+    return path + ("&" if "?" in path else "?") + "&".join(pairs)
+
+
+def _quoting_problem(value: str, quoting: KeyQuoting) -> str | None:
+    if quoting == "odata_guid" and not _GUID.fullmatch(value):
+        return "it is no GUID"
+    return None
+
+
+def _quote_string(value: str) -> str:
+    """An OData text literal: its quotes are doubled before anything is percent-encoded."""
+    doubled = value.replace("'", "''")
+    return f"'{quote(doubled, safe='')}'"
+
+
+_QUOTE: Final[Mapping[KeyQuoting, Callable[[str], str]]] = {
+    "none": lambda value: quote(value, safe=""),
+    "odata_string": _quote_string,
+    "odata_guid": lambda value: value,
+}
 
 
 def join_url(base_url: str, path: str) -> str:
@@ -110,8 +216,17 @@ def join_url(base_url: str, path: str) -> str:
     return base_url.removesuffix("/") + path
 
 
+def route_text(
+    template: str, *, variables: Mapping[str, str], query: Mapping[str, str], quoting: KeyQuoting = "none"
+) -> str:
+    """A route as one text to compare: what the profile's variables say stands in it, the record's keys stay names."""
+    known = _EXPRESSION.sub(lambda match: variables.get(match[0][1:-1], match[0]), template)
+    asked = "".join(f"&{name}={variables.get(name_of(text) or '', text)}" for name, text in query.items())
+    return known + asked + ("" if quoting == "none" else f"#{quoting}")
+
+
 def same_route(frozen: tuple[str, str], current: tuple[str, str]) -> bool:
-    """Whether two pairs of base_url and template render to the same address for every remote id (DR-16)."""
+    """Whether two pairs of base_url and route render to the same address for every remote id (DR-16)."""
     return _address(*frozen) == _address(*current)
 
 
@@ -122,18 +237,17 @@ def last_literal(template: str) -> str | None:
 
 
 def _address(base_url: str, template: str) -> str:
-    return _EXPRESSION.sub("{}", base_url.removesuffix("/") + template)
+    return base_url.removesuffix("/") + template
 
 
-def _keeps_route(template: str, path: str, variables: Mapping[str, str]) -> bool:
-    route, _, query = template.partition("?")
-    rendered, _, rendered_query = path.partition("?")
+def _keeps_route(template: str, path: str, spelled: Mapping[str, str]) -> bool:
+    """Whether the path has the template's segments, each with its own values in it, and none of them leads up."""
     wanted = [
-        _EXPRESSION.sub(lambda match: quote(variables[match[0][1:-1]], safe=""), segment)
-        for segment in route.split("/")
+        _EXPRESSION.sub(lambda match: spelled[match[0][1:-1]], segment)
+        for segment in template.partition("?")[0].split("/")
     ]
-    segments = rendered.split("/")
-    return query == rendered_query and segments == wanted and not any(unquote(part) in _DOTS for part in segments)
+    segments = path.partition("?")[0].split("/")
+    return segments == wanted and not any(unquote(part) in _DOTS for part in segments)
 
 
 def _join_problem(base_url: str, path: str) -> str | None:

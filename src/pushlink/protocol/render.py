@@ -25,11 +25,9 @@ from pushlink.protocol.contracts import (
 )
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.headers import render_headers
-from pushlink.protocol.paths import render_path
+from pushlink.protocol.paths import render_path, route_text
+from pushlink.protocol.placeholders import LINK_VERSION, REMOTE_ID, Variables
 from pushlink.protocol.snapshots import FrozenRequest, SourceValue, SourceValues, digest_bytes
-
-#: The one variable that an update path may use.
-REMOTE_ID: Final = "remote_id"
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,100}(?:\.[0-9]{1,100})?")
 
@@ -38,33 +36,45 @@ def render_create(
     action: ActionContract, profile: ProfileContract, values: SourceValues
 ) -> FrozenRequest | RenderFailure:
     """The request that creates the remote record of these values."""
-    path = render_path(action.create.path, {}, base_url=profile.base_url)
-    return path if isinstance(path, RenderFailure) else _request(action, "create", action.create, profile, values, path)
+    return _request(action, "create", action.create, profile, values, profile.variables)
 
 
 def render_update(
-    action: ActionContract, profile: ProfileContract, values: SourceValues, remote_id: str
+    action: ActionContract,
+    profile: ProfileContract,
+    values: SourceValues,
+    remote_id: str,
+    *,
+    remote_version: str | None = None,
 ) -> FrozenRequest | RenderFailure:
-    """The request that brings the remote record `remote_id` (as received, not canonical) to these values."""
+    """The request that brings the remote record `remote_id` (as received, not canonical) to these values.
+
+    `remote_version` is the token that the remote gave for the record as it was seen last, if it gave one.
+    """
     if action.update is None:
         return RenderFailure(code=Code.PATH_UNUSABLE, message="The action declares no update path.")
-    path = update_path(action.update, profile, remote_id)
-    if isinstance(path, RenderFailure):
-        return path
     if action.update.semantics == "replace" and (missing := missing_fields(action, "update", values)):
         return RenderFailure(
             code=Code.FREEZE_FAILED,
             message="A full replacement needs every mapped field, or it would clear the ones that are missing.",
             evidence={"fields": list(missing)},
         )
-    return _request(action, "update", action.update, profile, values, path)
+    return _request(action, "update", action.update, profile, values, _of_link(profile, remote_id, remote_version))
 
 
-def update_path(update: UpdateContract, profile: ProfileContract, remote_id: str) -> str | RenderFailure:
+def update_path(
+    update: UpdateContract, profile: ProfileContract, remote_id: str, *, remote_version: str | None = None
+) -> str | RenderFailure:
     """The route of an update alone; a finalization checks with it that the new id can be updated at all."""
-    return render_path(
-        update.path, {REMOTE_ID: remote_id}, base_url=profile.base_url, path_characters=profile.path_characters
-    )
+    return _path(update, profile, _of_link(profile, remote_id, remote_version))
+
+
+def update_route(action: ActionContract, profile: ProfileContract) -> str:
+    """The route of updates as one text to compare; empty for an action without updates."""
+    update = action.update
+    if update is None:
+        return ""
+    return route_text(update.path, variables=profile.variables, query=update.query, quoting=update.key_quoting)
 
 
 def source_fields(action: ActionContract, operation: OperationName | None = None) -> tuple[str, ...]:
@@ -89,17 +99,50 @@ def _request(
     contract: CreateContract | UpdateContract,
     profile: ProfileContract,
     values: SourceValues,
-    path: str,
+    variables: Variables,
 ) -> FrozenRequest | RenderFailure:
-    headers = render_headers(profile.headers, contract.headers, contract.body)
+    path = _path(contract, profile, variables)
+    if isinstance(path, RenderFailure):
+        return path
+    headers = render_headers(profile.headers, contract.headers, contract.body, _computed(contract))
     if isinstance(headers, RenderFailure):
         return headers
-    data = build_body(action.mappings, operation, contract.body, values, bytes_max=profile.body_bytes_max)
+    data = build_body(
+        action.mappings,
+        operation,
+        contract.body,
+        values,
+        bytes_max=profile.body_bytes_max,
+        limits=action.limits,
+        variables=variables,
+    )
     if isinstance(data, RenderFailure):
         return data
     return FrozenRequest(
         method=contract.method.value, path=path, headers=headers, body=data, body_digest=digest_bytes(data)
     )
+
+
+def _path(
+    contract: CreateContract | UpdateContract, profile: ProfileContract, variables: Variables
+) -> str | RenderFailure:
+    return render_path(
+        contract.path,
+        variables,
+        base_url=profile.base_url,
+        path_characters=profile.path_characters,
+        query=contract.query,
+        quoting=contract.key_quoting,
+    )
+
+
+def _computed(contract: CreateContract | UpdateContract) -> dict[str, str]:
+    """The headers that are made of other declarations."""
+    return {"Prefer": ", ".join(contract.prefer)} if contract.prefer else {}
+
+
+def _of_link(profile: ProfileContract, remote_id: str, remote_version: str | None) -> Variables:
+    return {**profile.variables, REMOTE_ID: remote_id, LINK_VERSION: remote_version}
 
 
 def _holds(condition: Condition, values: SourceValues) -> bool:

@@ -6,11 +6,11 @@ The other half, how answers are read, stands in `contracts.py` beside the operat
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from pushlink.protocol.declared import Contract, PlainJson, Pointer, Scalar
+from pushlink.protocol.declared import LATER, Contract, PlainJson, Pointer, Scalar
 
 
 class Method(StrEnum):
@@ -21,13 +21,41 @@ class Method(StrEnum):
     PATCH = "PATCH"
 
 
-class Body(Contract):
-    """How a body is built: an encoding, a media type, and a literal skeleton with one insertion point."""
+class GraphQl(Contract):
+    """A fixed GraphQL document. Mapped values are its variables; nothing is ever put into its text."""
 
-    encoding: Literal["json"] = "json"
+    document: str
+    operation_name: str | None = None
+
+
+class Body(Contract):
+    """How a body is built: an encoding, a media type, and a literal skeleton with one insertion point.
+
+    `merge` adds values that no record holds, by their place in the whole body: literals and placeholders. In a
+    `graphql` body the skeleton and all places are those of its variables.
+    """
+
+    encoding: Literal["json", "form", "graphql"] = "json"
     media_type: str = "application/json"
     envelope: dict[str, PlainJson] | None = None
     insert_at: Pointer = ""
+    arrays: Annotated[Literal["brackets", "indexed", "repeated"], LATER] = "brackets"
+    graphql: Annotated[GraphQl | None, LATER] = None
+    merge: Annotated[dict[Pointer, PlainJson], LATER] = {}
+
+
+#: How a key is written in a path: as it is, as an OData text in quotes, or as an OData GUID.
+KeyQuoting: TypeAlias = Literal["none", "odata_string", "odata_guid"]
+
+#: A preference of RFC 7240 that changes what is answered, and so where an id is found.
+Preference: TypeAlias = Literal["return=representation", "return=minimal", "respond-async"]
+
+
+class Limits(Contract):
+    """What the remote takes of one action; checked before anything is reserved."""
+
+    body_bytes: Annotated[int, Field(ge=1)] | None = None
+    field_chars: Annotated[int, Field(ge=1)] | None = None  # of every mapped text
 
 
 class Encode(Contract):
@@ -71,3 +99,4 @@ class Mapping(Contract):
     encode: Encode = Encode()
     clear: Clear = Clear.NULL
     operations: tuple[Literal["create", "update"], ...] = ("create", "update")
+    chars_max: Annotated[Annotated[int, Field(ge=1)] | None, LATER] = None
