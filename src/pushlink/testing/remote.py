@@ -23,7 +23,7 @@ from typing import Any, Final, Self, TypeVar
 
 from pushlink.testing.collection import Collections, Record, RemoteOptions
 from pushlink.testing.messages import Asked, Logged, Told, When, anything
-from pushlink.testing.verbs import NOTHING_DONE, PLAINLY, Ending, Reach, Script, Verb
+from pushlink.testing.verbs import MISSING_BYTES, NOTHING_DONE, PLAINLY, Ending, Reach, Script, Verb
 
 T = TypeVar("T")
 
@@ -288,7 +288,7 @@ def _bytes_of(verb: Verb, told: Told) -> bytes:
         case Ending.RAW:
             return verb.raw
         case Ending.SHORT:
-            return told.to_bytes(claimed_length=len(told.body) + 10)
+            return told.to_bytes(claimed_length=len(told.body) + MISSING_BYTES)
         case Ending.CUT:
             whole = told.to_bytes()
             return whole[: len(whole) - len(told.body) + len(told.body) // 2 if verb.cut_at is None else verb.cut_at]

@@ -16,7 +16,7 @@ from pushlink.adapters.wire import bearer_header, decode_body, keep_headers
 from pushlink.ports import Credentials, Transport, WireError, WireReply, WireRequest, WireTrace
 from pushlink.testing.collection import Collections, RemoteOptions
 from pushlink.testing.messages import Asked, Logged, Told
-from pushlink.testing.verbs import NOTHING_DONE, Ending, Reach, Script, Verb
+from pushlink.testing.verbs import MISSING_BYTES, NOTHING_DONE, Ending, Reach, Script, Verb
 
 _SENT: Final = WireTrace(connected=True, request_started=True, request_sent=True)
 
@@ -85,7 +85,7 @@ def _reply(request: WireRequest, verb: Verb, told: Told) -> WireReply:
         case Ending.RAW:
             return WireReply(trace=_SENT, error=WireError.MALFORMED, error_text="the answer is not HTTP")
         case Ending.SHORT:
-            return _broken(request, told, told.body)
+            return _broken(request, told, told.body, claims=len(told.body) + MISSING_BYTES)
         case Ending.CUT:
             return _cut(request, verb, told)
         case Ending.BAD_ENCODING:
@@ -94,8 +94,8 @@ def _reply(request: WireRequest, verb: Verb, told: Told) -> WireReply:
     return _whole(request, told)
 
 
-def _whole(request: WireRequest, told: Told) -> WireReply:
-    headers = keep_headers(_raw(told), request.keep_headers)
+def _whole(request: WireRequest, told: Told, *, claims: int | None = None) -> WireReply:
+    headers = keep_headers(_raw(told, len(told.body) if claims is None else claims), request.keep_headers)
     bound = request.profile.reply_bytes_max
     decoded = decode_body(told.body, [v for n, v in headers if n == "content-encoding"], bound)
     problem = decoded.problem or ("the body is longer than its bound" if len(told.body) > bound else "")
@@ -111,9 +111,9 @@ def _whole(request: WireRequest, told: Told) -> WireReply:
     )
 
 
-def _broken(request: WireRequest, told: Told, body: bytes) -> WireReply:
+def _broken(request: WireRequest, told: Told, body: bytes, *, claims: int) -> WireReply:
     return replace(
-        _whole(request, replace(told, body=body)),
+        _whole(request, replace(told, body=body), claims=claims),
         trace=replace(_SENT, response_started=True),
         error=WireError.READ,
         error_text="closed in the middle of the body",
@@ -126,9 +126,9 @@ def _cut(request: WireRequest, verb: Verb, told: Told) -> WireReply:
     at = head + len(told.body) // 2 if verb.cut_at is None else verb.cut_at
     if at < head:
         return WireReply(trace=_SENT, error=WireError.READ, error_text="closed in the middle of the headers")
-    return _broken(request, told, told.body[: at - head])
+    return _broken(request, told, told.body[: at - head], claims=len(told.body))
 
 
-def _raw(told: Told) -> list[tuple[bytes, bytes]]:
+def _raw(told: Told, length: int) -> list[tuple[bytes, bytes]]:
     lines = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told.headers]
-    return [*lines, (b"Content-Length", str(len(told.body)).encode())]
+    return [*lines, (b"Content-Length", str(length).encode())]

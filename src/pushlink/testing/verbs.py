@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pushlink.testing.messages import Asked, Told, When, anything, tell
 
@@ -54,10 +54,13 @@ class Verb:
 
 
 #: What is told about a request that took no effect, unless the verb says something else.
-NOTHING_DONE = tell(200, {})
+NOTHING_DONE: Final = tell(200, {})
+
+#: How many bytes fewer than its length says a short body has.
+MISSING_BYTES: Final = 10
 
 #: The remote does what it is asked, and says so.
-PLAINLY = Verb(name="plainly")
+PLAINLY: Final = Verb(name="plainly")
 
 
 def store_then_delay(seconds: float) -> Verb:
