@@ -95,6 +95,9 @@ class RecordStore(Protocol):
     def fields(self, source_object: str) -> frozenset[str]:
         """The declared field names of an object; raises `CallerError` for an unknown object."""
 
+    def known_fields(self, conn: Connection, source_object: str) -> frozenset[str]:
+        """The same, after looking at the object's table if that is needed."""
+
     def read_records(
         self, conn: Connection, refs: Sequence[RecordRef], fields: Sequence[Sequence[str]]
     ) -> list[Mapping[str, SourceValue] | None]:

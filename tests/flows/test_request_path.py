@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from flows.stage import PERSON, USER, MakeStage, Stage, action_of, pack_with
-from pushlink.errors import CallerError, Contended
+from pushlink.errors import CallerError, Code, Contended
 from pushlink.flows.outcomes import Queued, Refused, Reserved, Unchanged
 
 SAVERS = Path(__file__).with_name("savers.py")
@@ -110,16 +110,30 @@ def test_an_async_session_saves_in_its_own_transaction(mapped: Stage, dialect: s
 
 
 @pytest.mark.rule("D-44")
-def test_a_failure_of_a_save_does_not_poison_the_hosts_transaction(make_stage: MakeStage) -> None:
-    """A save that raises (here: a mapping names a field that the object does not have) leaves the host its own work."""
-    stage = make_stage(pack=pack_with(lambda d: action_of(d)["mappings"].append({"source": "wings", "target": "/w"})))
+def test_a_failure_of_a_save_does_not_poison_the_hosts_transaction(stage: Stage) -> None:
+    """A save that raises (here: a table of pushlink's is gone) leaves the host its own work."""
     with stage.engine.begin() as conn:
         stage.put_in(conn, 1, name="Ada")
-        with pytest.raises(CallerError, match="wings"):
+        conn.execute(sa.text("DROP TABLE pushlink_attempt_event"))
+        with pytest.raises(sa.exc.DBAPIError, match="pushlink_attempt_event"):
             stage.runtime.save(conn, "Person", 1, user=USER)
         stage.put_in(conn, 2, name="Bea")
     assert stage.person(1)
     assert stage.person(2)
+    assert stage.attempts() == []
+
+
+@pytest.mark.rule("GT-05")
+def test_a_pack_that_names_a_field_which_the_object_lacks_is_refused_not_raised(make_stage: MakeStage) -> None:
+    """The pack's mistake never costs the host its transaction; the refusal names the field."""
+    stage = make_stage(pack=pack_with(lambda d: action_of(d)["mappings"].append({"source": "wings", "target": "/w"})))
+    with stage.engine.begin() as conn:
+        stage.put_in(conn, 1, name="Ada")
+        [outcome] = stage.runtime.save(conn, "Person", 1, user=USER)
+    assert isinstance(outcome, Refused)
+    assert outcome.code is Code.MAPPING_UNUSABLE
+    assert "wings" in outcome.message
+    assert stage.person(1)
     assert stage.attempts() == []
 
 

@@ -13,12 +13,13 @@ import pytest
 import sqlalchemy as sa
 
 from pushlink.errors import Code, ConfigurationError
-from pushlink.store import revision, schema
+from pushlink.store import revision as revisions
+from pushlink.store import schema
 from pushlink.store.tables import METADATA, deployment, push_attempt, push_request
 
 NOW = dt.datetime(2023, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
 OpenEngine: TypeAlias = Callable[[str], sa.Engine]
-VERSION = sa.table(revision.VERSION_TABLE, sa.column("version_num"))
+VERSION = sa.table(revisions.VERSION_TABLE, sa.column("version_num"))
 
 
 @pytest.fixture
@@ -281,7 +282,7 @@ def test_the_check_says_which_trigger_is_missing(sqlite_url: str, open_engine: O
 def test_a_current_database_is_accepted(engine: sa.Engine) -> None:
     """Nothing is raised, nothing is written."""
     with engine.connect() as conn:
-        revision.require_current(conn)
+        revisions.require_current(conn)
 
 
 @pytest.mark.parametrize("revision", [None, "0001"])
@@ -290,7 +291,7 @@ def test_an_older_database_is_refused_with_the_command_to_run(empty: sa.Engine, 
     if revision:
         schema.upgrade(empty, revision)
     with empty.connect() as conn, pytest.raises(ConfigurationError) as caught:
-        revision.require_current(conn)
+        revisions.require_current(conn)
     assert caught.value.code is Code.SCHEMA_OUTDATED
     assert caught.value.evidence == {"current": revision, "head": "0003"}
     assert caught.value.next_step == "pushlink db upgrade"
@@ -301,18 +302,18 @@ def test_a_database_of_the_next_release_is_accepted_and_of_a_later_one_refused(e
     """During an upgrade neighbours run side by side; an upgrade by the older one leaves the database as it is."""
     with engine.begin() as conn:
         conn.execute(VERSION.update().values(version_num="0004"))
-        revision.require_current(conn)
+        revisions.require_current(conn)
     schema.upgrade(engine)
     state = schema.check(engine)
     assert (state.current, state.pending) == ("0004", ())
     with engine.begin() as conn:
         conn.execute(VERSION.update().values(version_num="0005"))
         with pytest.raises(ConfigurationError, match="this release knows 0003") as caught:
-            revision.require_current(conn)
+            revisions.require_current(conn)
     assert "the release of pushlink that" in str(caught.value.next_step)
 
 
 def test_revisions_are_one_line_of_numbers() -> None:
     """What counts as the next release's revision rests on this."""
-    revisions = revision.known_revisions()
-    assert revisions == tuple(f"{number:04d}" for number in range(1, len(revisions) + 1))
+    known = revisions.known_revisions()
+    assert known == tuple(f"{number:04d}" for number in range(1, len(known) + 1))

@@ -99,11 +99,22 @@ class SqlRecordStore:
         for name in sorted(self._declarations):
             self._object(conn, name)
 
+    def object_of(self, row: object) -> str | None:
+        """The source object that a row's class, or one it inherits from, is bound to; `None` for any other row."""
+        mapper = getattr(sa.inspect(row, raiseerr=False), "mapper", None)
+        lineage = mapper.iterate_to_root() if mapper is not None else ()
+        return next((self._mappers[known] for known in lineage if known in self._mappers), None)
+
+    def columns_of(self, source_object: str, fields: Iterable[str]) -> frozenset[str]:
+        """The names of the columns behind fields of a bound object; what is no field of it has none."""
+        bound = self._bound.get(source_object)
+        found = {} if bound is None else bound.fields
+        return frozenset(str(found[name].name) for name in fields if name in found)
+
     def ref_of(self, row: object) -> RecordRef:
         """The reference of a row of a bound class, by the class it is of; its key must be set (flush first)."""
         mapper = getattr(sa.inspect(row, raiseerr=False), "mapper", None)
-        lineage = mapper.iterate_to_root() if mapper is not None else ()
-        name = next((self._mappers[known] for known in lineage if known in self._mappers), None)
+        name = self.object_of(row)
         if mapper is None or name is None:
             raise CallerError(
                 f"No source object is bound to {type(row).__name__}.",
@@ -125,6 +136,10 @@ class SqlRecordStore:
         """The same for an id that a person typed: digits, a UUID in any spelling, text, or a composite key's text."""
         key_type, parts = key_types(self._declaration(source_object))
         return canonical_record_id(key_type, read_record_id(key_type, text, parts=parts), parts=parts)
+
+    def known_fields(self, conn: Connection, source_object: str) -> frozenset[str]:
+        """The field names of an object, after looking at its table if that was not done yet."""
+        return frozenset(self._object(conn, source_object).fields)
 
     def fields(self, source_object: str) -> frozenset[str]:
         """The declared field names; raises `CallerError` for an unknown object.

@@ -6,12 +6,14 @@ Everything here is read before a lock is taken; what decides about a create is r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
+from pushlink.errors import CallerError, Code
 from pushlink.flows.world import World
 from pushlink.ports import AuthorityDecision, AuthorityRequest, RecordRef
+from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.identity import link_key
 from pushlink.protocol.render import applies, source_fields
 from pushlink.protocol.snapshots import LinkKey, SourceValue, SourceValues
@@ -40,6 +42,7 @@ class Candidate:
     exists: bool
     values: SourceValues | None
     mirror: Mapping[str, str | None]  # what stands in the mirror fields now
+    failure: RenderFailure | None = None  # the record cannot be read as the pack asks; a gate's business
 
 
 def gather(world: World, conn: sa.Connection, items: Sequence[SaveItem], catalog: ActiveCatalog) -> list[Candidate]:
@@ -49,7 +52,10 @@ def gather(world: World, conn: sa.Connection, items: Sequence[SaveItem], catalog
         for position, item in enumerate(items)
         for action in catalog.actions_for(item.tenant, item.ref.source_object)
     ]
-    needed = [_needed(action) for _, _, action in pairs]
+    known = {name: world.records.known_fields(conn, name) for name in {item.ref.source_object for _, item, _ in pairs}}
+    needed = [
+        tuple(field for field in _needed(action) if field in known[item.ref.source_object]) for _, item, action in pairs
+    ]
     decisions = world.authority.decide_reads(
         conn,
         [
@@ -57,52 +63,75 @@ def gather(world: World, conn: sa.Connection, items: Sequence[SaveItem], catalog
             for (_, item, _), fields in zip(pairs, needed, strict=True)
         ],
     )
-    readable = [_readable(decision, fields) for decision, fields in zip(decisions, needed, strict=True)]
-    rows = world.records.read_records(
-        conn,
-        [item.ref for _, item, _ in pairs],
-        [(*fields, *_mirror_fields(action)) for fields, (_, _, action) in zip(readable, pairs, strict=True)],
-    )
     found = [
-        _candidate(position, item, action, decision, fields, row)
-        for (position, item, action), decision, fields, row in zip(pairs, decisions, needed, rows, strict=True)
+        Candidate(
+            item=item,
+            position=position,
+            action=action,
+            link_key=link_key(action.slots, item.ref.record_id),
+            decision=decision,
+            denied=tuple(field for field in fields if field not in _readable(decision, fields)),
+            exists=True,
+            values=None,
+            mirror={},
+            failure=_undeclared(action, known[item.ref.source_object]),
+        )
+        for (position, item, action), decision, fields in zip(pairs, decisions, needed, strict=True)
     ]
-    return [candidate for candidate in found if _concerns(candidate)]
+    return [candidate for candidate in _with_values(world, conn, found) if _concerns(candidate)]
 
 
 def read_again(world: World, conn: sa.Connection, candidates: Sequence[Candidate]) -> list[Candidate]:
     """The same candidates with the values of now; call it under their slots' locks."""
-    needed = [_needed(c.action) for c in candidates]
-    rows = world.records.read_records(
-        conn,
-        [c.item.ref for c in candidates],
-        [(*fields, *_mirror_fields(c.action)) for c, fields in zip(candidates, needed, strict=True)],
-    )
+    return _with_values(world, conn, candidates)
+
+
+def _with_values(world: World, conn: sa.Connection, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Read what each candidate's author may read; a value that cannot be said exactly fails its candidate alone."""
+    sound = [candidate for candidate in candidates if candidate.failure is None]
+    try:
+        rows = iter(_read(world, conn, sound))
+    except CallerError as error:
+        if error.code is not Code.VALUE_UNSENDABLE:
+            raise
+        if len(candidates) == 1:
+            failure = RenderFailure(code=error.code, message=error.message, evidence=error.evidence)
+            return [replace(candidate, failure=failure) for candidate in candidates]
+        return [candidate for one in candidates for candidate in _with_values(world, conn, [one])]
     return [
-        _candidate(c.position, c.item, c.action, c.decision, fields, row)
-        for c, fields, row in zip(candidates, needed, rows, strict=True)
+        candidate if candidate.failure is not None else _with_row(candidate, next(rows)) for candidate in candidates
     ]
 
 
-def _candidate(
-    position: int,
-    item: SaveItem,
-    action: ActiveAction,
-    decision: AuthorityDecision | None,
-    needed: tuple[str, ...],
-    row: Mapping[str, SourceValue] | None,
-) -> Candidate:
-    readable = _readable(decision, needed)
-    return Candidate(
-        item=item,
-        position=position,
-        action=action,
-        link_key=link_key(action.slots, item.ref.record_id),
-        decision=decision,
-        denied=tuple(field for field in needed if field not in readable),
-        exists=row is not None,
-        values=None if row is None else SourceValues(values={field: row[field] for field in readable}),
-        mirror={} if row is None else {field: _as_text(row[field]) for field in _mirror_fields(action)},
+def _read(world: World, conn: sa.Connection, candidates: Sequence[Candidate]) -> list[Mapping[str, SourceValue] | None]:
+    fields = [(*_allowed(candidate), *_mirror_fields(candidate.action)) for candidate in candidates]
+    return world.records.read_records(conn, [candidate.item.ref for candidate in candidates], fields)
+
+
+def _with_row(candidate: Candidate, row: Mapping[str, SourceValue] | None) -> Candidate:
+    if row is None:
+        return replace(candidate, exists=False, values=None, mirror={})
+    return replace(
+        candidate,
+        exists=True,
+        values=SourceValues(values={field: row[field] for field in _allowed(candidate)}),
+        mirror={field: _as_text(row[field]) for field in _mirror_fields(candidate.action)},
+    )
+
+
+def _allowed(candidate: Candidate) -> tuple[str, ...]:
+    return _readable(candidate.decision, _needed(candidate.action))
+
+
+def _undeclared(action: ActiveAction, known: frozenset[str]) -> RenderFailure | None:
+    """A pack that names fields which the object does not have: the pack's mistake, told as a refusal."""
+    unknown = sorted({*_needed(action), *_mirror_fields(action)} - known)
+    if not unknown:
+        return None
+    return RenderFailure(
+        code=Code.MAPPING_UNUSABLE,
+        message=f"The pack names fields that {action.slots.source_object} does not have: {', '.join(unknown)}.",
+        evidence={"unknown_fields": unknown},
     )
 
 

@@ -122,6 +122,7 @@ def early_facts(candidate: Candidate, *, recovering: bool) -> Facts:
         usable_installs=1 if action.profile.active else 0,
         mapping_problems=() if action.contract.mappings else ("absent",),
         source_exists=candidate.exists,
+        render_failure=candidate.failure,
         recovery_mode=recovering,
     )
 
