@@ -597,6 +597,13 @@ CASES = [
     ),
     Case("media-type", put("create", "body", value={"encoding": "form", "media_type": "text/plain"}), ""),
     Case(
+        "sentinel",
+        mappings({"source": "a", "target": "/a", "clear": "sentinel"}),
+        f"{A}.mappings[0].clear",
+        mappings({"source": "a", "target": "/a", "clear": "sentinel", "sentinel": "#N/A"}),
+    ),
+    Case("sentinel", mappings({"source": "a", "target": "/a", "sentinel": 0}), f"{A}.mappings[0].clear"),
+    Case(
         "key-quoting",
         put("create", "key_quoting", value="odata_guid"),
         f"{A}.create.key_quoting",

@@ -240,6 +240,39 @@ def test_a_null_is_also_refused_when_its_encoding_makes_no_sense() -> None:
     assert isinstance(result, RenderFailure)
 
 
+@pytest.mark.rule("C-056", "D-41")
+def test_a_moment_in_milliseconds_is_a_text_that_some_remotes_read() -> None:
+    """A date is its midnight in the zone, five hours later in the west; a moment before 1970 is negative."""
+    born = dt.date(2026, 1, 1)
+    assert encode_value(mapping(encode={"ms_date": True}), values(f=born)) == "/Date(1767225600000)/"
+    west = mapping(encode={"ms_date": True, "zone": "America/Bogota"})
+    assert encode_value(west, values(f=born)) == "/Date(1767243600000)/"
+    early = dt.datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=dt.UTC)
+    assert encode_value(mapping(encode={"ms_date": True}), values(f=early)) == "/Date(-1)/"
+    assert isinstance(encode_value(mapping(encode={"ms_date": True}), values(f="2026-01-01")), RenderFailure)
+
+
+def test_a_digest_names_a_record_as_its_remote_would() -> None:
+    """Normalised first and digested as UTF-8; a null is cleared, not digested."""
+    rule = mapping(encode={"lower_trim": True, "md5_hex": True})
+    assert encode_value(rule, values(f="Ada@Example.com ")) == encode_value(rule, values(f="ada@example.com"))
+    assert encode_value(mapping(encode={"md5_hex": True}), values(f="a")) == "0cc175b9c0f1b6a831c399e269772661"
+    assert encode_value(mapping(encode={"md5_hex": True, "truncate": 4}), values(f="a")) == "0cc1"
+    assert encode_value(mapping(encode={"string": True, "md5_hex": True}), values(f=1)) == (
+        "c4ca4238a0b923820dcc509a6f75849b"
+    )
+    assert isinstance(encode_value(mapping(encode={"md5_hex": True}), values(f=1)), RenderFailure)
+    assert encode_value(rule, values(f=None)) is None
+
+
+def test_a_sentinel_says_empty_in_the_remotes_own_words() -> None:
+    """It is sent for null only, and whatever the encoding would do with a value."""
+    rule = mapping(clear="sentinel", sentinel="#N/A", encode={"epoch": "s"})
+    assert encode_value(rule, values(f=None)) == "#N/A"
+    assert encode_value(mapping(clear="sentinel", sentinel=0), values(f=None)) == 0
+    assert encode_value(mapping(clear="sentinel", sentinel="#N/A"), values(f="")) == ""
+
+
 source_values = st.one_of(
     st.none(),
     st.booleans(),
@@ -261,6 +294,7 @@ one_conversion = st.sampled_from(CONVERSIONS).flatmap(
                 "date": st.just("%Y-%m-%d"),
                 "datetime": st.sampled_from(["rfc3339", "%Y-%m-%dT%H:%M:%S%z"]),
                 "epoch": st.sampled_from(["s", "ms"]),
+                "ms_date": st.just(True),
                 "enum_map": st.dictionaries(st.text(max_size=2), st.booleans(), max_size=2),
                 "bool_map": st.dictionaries(st.sampled_from(["true", "false"]), st.integers(0, 1), max_size=2),
                 "join": st.text(min_size=1, max_size=2),

@@ -21,6 +21,7 @@ from pushlink.packs.tree import Node, Steps, value_place, write_path
 from pushlink.protocol.body import OperationName, build_body
 from pushlink.protocol.contracts import (
     Body,
+    Clear,
     Condition,
     CreateContract,
     Criterion,
@@ -315,6 +316,8 @@ def _check_mapping(steps: Steps, mapping: MappingContract) -> Hits:
         yield Hit("mapping-operations", (*steps, "operations"), "Write [create], [update], or leave it out for both.")
     for problem in encode_problems(mapping.encode):
         yield Hit("encode", (*steps, "encode"), grammar.sentence(problem))
+    if (mapping.clear is Clear.SENTINEL) is not (mapping.sentinel is not None):
+        yield Hit("sentinel", (*steps, "clear"), "Write clear: sentinel and the sentinel, a value, together.")
     tokens = segments(mapping.target)
     if isinstance(mapping.constant, str) and grammar.secret_suspected(tokens[-1] if tokens else "", mapping.constant):
         yield Hit(

@@ -73,6 +73,7 @@ RULES: Final = (
         "overlapping-targets", _ERROR, "No two mappings of one operation write the same place, or one inside the other."
     ),
     Rule("encode", _ERROR, "An encoding converts once, by a form that every machine writes alike."),
+    Rule("sentinel", _ERROR, "A sentinel is a value, and is written where it clears."),
     Rule("mirror", _ERROR, "The mirror's fields differ, belong together, and are not pushed themselves."),
     Rule("empty-test", _ERROR, "A condition or criterion says what it tests."),
     Rule("plain-http", _WARNING, "Outside of this machine and private networks, requests travel encrypted."),

@@ -59,9 +59,9 @@ class Limits(Contract):
 
 
 class Encode(Contract):
-    """One closed, versioned transform of a source value: normalise, convert, shorten, wrap, in this order.
+    """One closed, versioned transform of a source value: normalise, convert, digest, shorten, wrap, in this order.
 
-    At most one of the nine conversions is written (`string` to `join`; `zone` belongs to the three that write moments);
+    At most one of the ten conversions is written (`string` to `join`; `zone` belongs to the four that write moments);
     `values.encode_problems` says what is wrong with an encoding, whatever the value.
     """
 
@@ -72,12 +72,14 @@ class Encode(Contract):
     datetime: str | None = None  # a pattern of %Y %m %d %H %M %S and the like, or "rfc3339"
     zone: str | None = None  # IANA zone in which a moment is written; default UTC
     epoch: Literal["s", "ms"] | None = None
+    ms_date: Annotated[bool | None, LATER] = None  # /Date(1767225600000)/
     enum_map: dict[str, Scalar] | None = None
     bool_map: dict[Literal["true", "false"], Scalar] | None = None
     join: str | None = None
     json_string: bool | None = None
     wrap: str | None = None
     lower_trim: bool | None = None
+    md5_hex: Annotated[bool | None, LATER] = None  # a name that a remote computes too, never a protection
     truncate: Annotated[int, Field(ge=1)] | None = None
 
 
@@ -88,6 +90,7 @@ class Clear(StrEnum):
     EMPTY_STRING = "empty_string"
     OMIT = "omit"
     FALSE = "false"
+    SENTINEL = "sentinel"  # the mapping's own `sentinel`, a value that the remote reads as "empty"
 
 
 class Mapping(Contract):
@@ -98,5 +101,6 @@ class Mapping(Contract):
     target: Pointer
     encode: Encode = Encode()
     clear: Clear = Clear.NULL
+    sentinel: Annotated[Scalar, LATER] = None
     operations: tuple[Literal["create", "update"], ...] = ("create", "update")
     chars_max: Annotated[Annotated[int, Field(ge=1)] | None, LATER] = None

@@ -1,14 +1,15 @@
 """One source value becomes one JSON value: the closed list of encodings, exact or not at all.
 
-An encoding is a short fixed pipeline: normalise (`lower_trim`), convert (one of nine), shorten (`truncate`), wrap
-(`wrap`, then `json_string`). A conversion never rounds and never guesses: a value that it cannot say exactly is a
-failure. Times carry their zone; nothing here knows the machine's zone or its locale. Absent, null and empty are three
-things: an absent field is not sent, a null one is sent as the mapping's `clear` says, an empty text is a value.
+An encoding is a short fixed pipeline: normalise (`lower_trim`), convert (one of ten), digest (`md5_hex`), shorten
+(`truncate`), wrap (`wrap`, then `json_string`). A conversion never rounds and never guesses: a value that it cannot say
+exactly is a failure. Times carry their zone; nothing here knows the machine's zone or its locale. Absent, null and empty
+are three things: an absent field is not sent, a null one is sent as the mapping's `clear` says, an empty text is a value.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import re
 import zoneinfo
 from collections.abc import Callable, Mapping
@@ -33,7 +34,7 @@ class Omitted(Enum):
 
 Encoded: TypeAlias = Json | Omitted | RenderFailure
 
-#: The conversions; an encoding may name one of them. The zone belongs to the three that write moments.
+#: The conversions; an encoding may name one of them. The zone belongs to the four that write moments.
 CONVERSIONS: Final = (
     "string",
     "decimal_string",
@@ -41,6 +42,7 @@ CONVERSIONS: Final = (
     "date",
     "datetime",
     "epoch",
+    "ms_date",
     "enum_map",
     "bool_map",
     "join",
@@ -87,7 +89,7 @@ def encode_problems(encode: Encode) -> tuple[str, ...]:
     if len(named) > 1:
         problems.append(f"an encoding converts once, not by {' and '.join(named)}")
     if encode.zone is not None:
-        if named and named[0] not in {"date", "datetime", "epoch"}:
+        if named and named[0] not in {"date", "datetime", "epoch", "ms_date"}:
             problems.append(f"zone has no meaning for {named[0]}")
         if _zone(encode.zone) is None:
             problems.append("zone is no IANA time zone")
@@ -120,7 +122,7 @@ def encode_value(mapping: MappingContract, values: SourceValues) -> Encoded:
     else:
         value = values.values[mapping.source]
         if value is None:
-            return _CLEARED[mapping.clear]
+            return mapping.sentinel if mapping.clear is Clear.SENTINEL else _CLEARED[mapping.clear]
     try:
         return _pipeline(value, mapping.encode)
     except _Unsendable as problem:
@@ -146,6 +148,8 @@ def _pipeline(value: SourceValue, encode: Encode) -> Json:
     named = conversions(encode)
     zone = _zone(encode.zone) or dt.UTC
     result = _CONVERT[named[0]](value, encode, zone) if named else natural(value, zone)
+    if encode.md5_hex:
+        result = hashlib.md5(_text(result, "md5_hex").encode(), usedforsecurity=False).hexdigest()
     if encode.truncate is not None:
         result = _text(result, "truncate")[: encode.truncate]
     _check(result)
@@ -226,6 +230,10 @@ def _epoch(value: SourceValue, encode: Encode, zone: dt.tzinfo) -> Json:
     return (moment - _EPOCH) // _UNITS[encode.epoch or "s"]
 
 
+def _ms_date(value: SourceValue, encode: Encode, zone: dt.tzinfo) -> Json:
+    return f"/Date({_epoch(value, encode.model_copy(update={'epoch': 'ms'}), zone)})/"
+
+
 def _enum_map(value: SourceValue, encode: Encode, zone: dt.tzinfo) -> Json:
     if isinstance(value, tuple):
         return [_enum_map(item, encode, zone) for item in value]
@@ -261,6 +269,7 @@ _CONVERT: Final[Mapping[str, Callable[[SourceValue, Encode, dt.tzinfo], Json]]] 
     "date": _date,
     "datetime": _datetime,
     "epoch": _epoch,
+    "ms_date": _ms_date,
     "enum_map": _enum_map,
     "bool_map": _bool_map,
     "join": _join,
