@@ -17,14 +17,14 @@ from pushlink.protocol.snapshots import AttemptId
 from pushlink.protocol.states import Lane, Operation
 from pushlink.store import lifecycle
 from pushlink.store.lifecycle import Moved, NewAttempt, Occupied
-from pushlink.store.rows import AttemptRow, SlotRow
+from pushlink.store.rows import AttemptRow, SlotRow, SlotVersions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followup:
     """A slot whose way is open, as it was read under its lock, and the attempt that opened it."""
 
-    slot: SlotRow
+    slot: SlotRow | SlotVersions
     after: AttemptRow
     actor: str
 

@@ -138,7 +138,7 @@ class Steps:
     def record(self, conn: sa.Connection, items: Sequence[Answer], *, now: dt.datetime) -> list[Recorded | ClaimGone]:
         """Store each reply, then what it means: link, attempt, versions and the update that is due next, together."""
         keys = [i.attempt.link_key for i in items]
-        locked = dict(zip(keys, slots.lock_slots(conn, keys, nowait=True), strict=True))
+        locked = dict(zip(keys, slots.lock_versions(conn, keys), strict=True))
         mine = self._mine(conn, items)
         fresh = [i for i in items if mine[i.attempt.id] == "mine"]
         responses.insert_responses(conn, [_received(i, late=False) for i in fresh], now=now)
@@ -187,7 +187,7 @@ class Steps:
         locked = dict(zip(keys, slots.lock_slots(conn, keys, nowait=True), strict=True))
         held = attempts.lock_claims(conn, [(i.attempt.id, i.token) for i in items])
         mine = [i for i, is_held in zip(items, held, strict=True) if is_held]
-        answers = lifecycle.insert_links(conn, [_new_link(i, now) for i in mine], now=now)
+        answers = lifecycle.insert_links(conn, [_new_link(i) for i in mine], now=now)
         there = links.read_links(conn, [i.attempt.link_key for i in mine])
         linked = {
             i.attempt.id: made or (link is not None and link.remote_id == i.link.remote_id)
@@ -240,15 +240,15 @@ class Steps:
 
     def _mine(self, conn: sa.Connection, items: Sequence[Answer]) -> dict[AttemptId, str]:
         """For each attempt: `mine` (the claim lives), `recorded` (this very answer is stored), or `gone`."""
-        rows = attempts.lock_claims(conn, [(i.attempt.id, i.token) for i in items])
-        stored = responses.read_stored(conn, [(i.attempt.id, i.token, i.send_ordinal) for i in items])
-        return {
-            i.attempt.id: "recorded" if known else "mine" if held else "gone"
-            for i, held, known in zip(items, rows, stored, strict=True)
-        }
+        held = attempts.lock_claims(conn, [(i.attempt.id, i.token) for i in items])
+        # Every answer moves its attempt: one that stands where its flow had left it has none stored yet.
+        others = [i for i, status in zip(items, held, strict=True) if status is not i.attempt.status]
+        stored = responses.read_stored(conn, [(i.attempt.id, i.token, i.send_ordinal) for i in others])
+        known = {i.attempt.id: "recorded" if is_known else "gone" for i, is_known in zip(others, stored, strict=True)}
+        return {i.attempt.id: known.get(i.attempt.id, "mine") for i in items}
 
     def _finalize_links(self, conn: sa.Connection, items: Sequence[Answer], now: dt.datetime) -> dict[AttemptId, bool]:
-        answers = lifecycle.insert_links(conn, [_new_link(i, now) for i in items if i.link is not None], now=now)
+        answers = lifecycle.insert_links(conn, [_new_link(i) for i in items if i.link is not None], now=now)
         return {i.attempt.id: answer for i, answer in zip(items, answers, strict=True)}
 
     def _suspend_links(self, conn: sa.Connection, items: Sequence[Suspension], now: dt.datetime) -> None:
@@ -283,12 +283,11 @@ def _suspension(item: Answer, link: LinkRow) -> Suspension:
     )
 
 
-def _new_link(item: Answer | Adoption, now: dt.datetime) -> NewLink:
+def _new_link(item: Answer | Adoption) -> NewLink:
     if item.link is None:
         msg = "A link is to be made of nothing."
         raise ProtocolViolation(msg, evidence={"attempt_id": item.attempt.id})
-    row = replace(item.link, finalized_at=now, updated_at=now)
-    return NewLink(row=row, attempt_id=item.attempt.id, actor=item.actor)
+    return NewLink(row=item.link, attempt_id=item.attempt.id, actor=item.actor)
 
 
 def _conflict(conn: sa.Connection, link: LinkRow) -> dict[str, object]:
@@ -364,34 +363,23 @@ def _received(item: Answer, *, late: bool) -> responses.Received:
 
 def _answer_move(item: Answer, linked: bool | None, conflict: Mapping[str, object] | None, now: dt.datetime) -> Move:
     """The move that an answer makes; for a create with an id, the insert of the link has decided which one (D-15)."""
-    move = Move(
+    is_taken = item.link is not None and not linked
+    return Move(
         attempt_id=item.attempt.id,
         link_key=item.attempt.link_key,
         tenant=item.attempt.tenant,
         operation=item.attempt.operation,
         status=item.attempt.status,
-        event=item.event,
+        event=CreateEvent.LOCATOR_TAKEN if is_taken else item.event,
         token=item.token,
         actor=item.actor,
-        reason_code=item.reason_code,
-        detail=item.detail,
-        hold=item.hold,
+        reason_code=Code.LOCATOR_CONFLICT if is_taken else item.reason_code,
+        detail={**(item.detail or {}), **(conflict or {})} if is_taken else item.detail,
+        hold=Hold.LOCATOR_CONFLICT if is_taken else item.hold,
         not_before=None if item.retry_after_ms is None else now + dt.timedelta(milliseconds=item.retry_after_ms),
-        in_doubt=item.in_doubt,
+        in_doubt=item.in_doubt if item.link is None else False,
+        remote_id=None if item.link is None else item.link.remote_id,
         retries=1 if item.counts_as_retry else 0,
-    )
-    if item.link is None:
-        return move
-    if linked:
-        return replace(move, remote_id=item.link.remote_id, in_doubt=False)
-    return replace(
-        move,
-        event=CreateEvent.LOCATOR_TAKEN,
-        remote_id=item.link.remote_id,
-        hold=Hold.LOCATOR_CONFLICT,
-        reason_code=Code.LOCATOR_CONFLICT,
-        detail={**(item.detail or {}), **(conflict or {})},
-        in_doubt=False,
     )
 
 

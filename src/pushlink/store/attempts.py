@@ -60,12 +60,12 @@ def read_attempts(conn: sa.Connection, ids: Sequence[AttemptId]) -> list[Attempt
     return [found.get(i) for i in ids]
 
 
-def lock_claims(conn: sa.Connection, claims: Sequence[tuple[AttemptId, ClaimToken]]) -> list[bool]:
-    """Lock each attempt and say whether its claim token is still the one named."""
+def lock_claims(conn: sa.Connection, claims: Sequence[tuple[AttemptId, ClaimToken]]) -> list[AttemptStatus | None]:
+    """Lock each attempt; its status while its claim token is still the one named, else `None`."""
     if not claims:
         return []
-    found = {row.id: row.claim_token for row in _LOCK_CLAIMS(conn, [(i,) for i, _ in claims])}
-    return [found.get(i) == token for i, token in claims]
+    found = {(row.id, row.claim_token): row.status for row in _LOCK_CLAIMS(conn, [(i,) for i, _ in claims]).all()}
+    return [AttemptStatus(found[claim]) if claim in found else None for claim in claims]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def write_checkpoints(
     if not items:
         return []
     rows = [(i.attempt_id, i.token, i.freeze, i.version, now + dt.timedelta(milliseconds=i.needs_ms)) for i in items]
-    written = {row.id: row.send_count for row in _CHECKPOINT(conn, rows, checkpoint_at=now)}
+    written = {row.id: row.send_count for row in _CHECKPOINT(conn, rows, checkpoint_at=now).all()}
     return [
         Checkpointed(send_ordinal=written[i.attempt_id])
         if i.attempt_id in written
@@ -222,7 +222,7 @@ def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime
 def _lock_statement(rows: sa.FromClause) -> sa.Executable:
     t = push_attempt
     return (
-        sa.select(t.c.id, t.c.claim_token)
+        sa.select(t.c.id, t.c.claim_token, t.c.status)
         .where(t.c.id.in_(sa.select(rows.c.id)))
         .order_by(t.c.link_key)
         .with_for_update(key_share=True, of=t)

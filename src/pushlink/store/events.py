@@ -24,7 +24,6 @@ _COLUMNS: dict[str, sa.types.TypeEngine[Any]] = {
     "attempt_id": sa.Text(),
     "link_key": sa.Text(),
     "tenant": sa.Text(),
-    "at": UtcTime(),
     "subject": sa.Text(),
     "event": sa.Text(),
     "from_status": sa.Text(),
@@ -62,7 +61,6 @@ def insert_events(conn: sa.Connection, events: Sequence[Event], *, now: dt.datet
             e.attempt_id,
             e.link_key,
             e.tenant,
-            now,
             e.subject,
             e.event,
             e.from_status,
@@ -74,17 +72,21 @@ def insert_events(conn: sa.Connection, events: Sequence[Event], *, now: dt.datet
         )
         for e in events
     ]
-    _INSERT(conn, rows)
+    _INSERT(conn, rows, happened_at=now)
 
 
 def write_json(value: Mapping[str, object] | None) -> str | None:
     """A JSON object as rows keep it; times and enums become text."""
-    return None if value is None else json.dumps(value, default=str)
+    return None if value is None else _ENCODE(value)
 
 
 def _insert_statement(rows: sa.FromClause) -> sa.Executable:
-    chosen = sa.select(*(rows.c[name] for name in _COLUMNS)).order_by(rows.c[ORDINALITY])
-    return sa.insert(attempt_event).from_select(list(_COLUMNS), chosen)
+    instant = sa.bindparam("happened_at", type_=UtcTime())
+    chosen = sa.select(*(rows.c[name] for name in _COLUMNS), instant).order_by(rows.c[ORDINALITY])
+    return sa.insert(attempt_event).from_select([*_COLUMNS, "at"], chosen)
 
+
+# `json.dumps` with any option makes an encoder for each call.
+_ENCODE: Final = json.JSONEncoder(default=str).encode
 
 _INSERT: Final = Batch("happened", _COLUMNS).prepare(_insert_statement)

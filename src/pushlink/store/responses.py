@@ -6,6 +6,7 @@ import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -15,7 +16,7 @@ from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey
 from pushlink.store.dialect import ORDINALITY, Batch
 from pushlink.store.events import write_json
 from pushlink.store.rows import read_headers, write_headers
-from pushlink.store.tables import push_response
+from pushlink.store.tables import UtcTime, push_response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +43,20 @@ def insert_responses(conn: sa.Connection, items: Sequence[Received], *, now: dt.
             i.link_key,
             i.token,
             i.send_ordinal,
-            now,
             i.reply.status,
             write_headers(i.reply.headers),
             i.reply.body,
             i.reply.body_complete,
             i.reply.body_size,
             i.reply.body_digest or None,
-            _write_trace(i.reply),
+            _write_trace(i.reply.trace, i.reply.error, i.reply.error_text),
             write_json(i.verdict),
             i.candidate_id,
             i.late,
         )
         for i in items
     ]
-    _INSERT(conn, rows)
+    _INSERT(conn, rows, received=now)
 
 
 def read_stored(conn: sa.Connection, sends: Sequence[tuple[AttemptId, ClaimToken, int]]) -> list[bool]:
@@ -86,14 +86,17 @@ def read_reply(row: sa.Row[tuple[object, ...]]) -> StoredReply:
     )
 
 
-def _write_trace(reply: StoredReply) -> str:
-    trace = {field: getattr(reply.trace, field) for field in _TRACE_FIELDS}
-    return json.dumps({**trace, "error": reply.error, "error_text": reply.error_text})
+@lru_cache(maxsize=256)
+def _write_trace(trace: WireTrace, error: WireError | None, error_text: str) -> str:
+    """Thousands of replies share a handful of traces."""
+    facts = {field: getattr(trace, field) for field in _TRACE_FIELDS}
+    return json.dumps({**facts, "error": error, "error_text": error_text})
 
 
 def _insert_statement(rows: sa.FromClause) -> sa.Executable:
-    chosen = sa.select(*(rows.c[name] for name in _COLUMNS)).order_by(rows.c[ORDINALITY])
-    return sa.insert(push_response).from_select(list(_COLUMNS), chosen)
+    instant = sa.bindparam("received", type_=UtcTime())
+    chosen = sa.select(*(rows.c[name] for name in _COLUMNS), instant).order_by(rows.c[ORDINALITY])
+    return sa.insert(push_response).from_select([*_COLUMNS, "received_at"], chosen)
 
 
 def _stored_statement(rows: sa.FromClause) -> sa.Executable:
@@ -107,7 +110,7 @@ def _stored_statement(rows: sa.FromClause) -> sa.Executable:
 
 _TRACE_FIELDS: Final = tuple(field.name for field in fields(WireTrace))
 _COLUMNS: Final[Mapping[str, sa.types.TypeEngine[Any]]] = {
-    column.name: column.type for column in push_response.columns if column.name != "id"
+    column.name: column.type for column in push_response.columns if column.name not in {"id", "received_at"}
 }
 _INSERT: Final = Batch("received", _COLUMNS).prepare(_insert_statement)
 _READ_STORED: Final = Batch(

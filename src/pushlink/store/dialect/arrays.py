@@ -26,6 +26,7 @@ ORDINALITY: Final = "ordinality"
 _READY: Final = "pushlink_arrays"
 _UNHEX: Final = "pushlink_unhex"
 _NUL: Final = "\\u0000"
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Batch:
@@ -75,10 +76,10 @@ class Batch:
         if writers:
             rows = [_written(row, writers) for row in rows]
         if on_sqlite:
-            text = json.dumps(list(rows), ensure_ascii=False, separators=(",", ":"))
+            text = _ENCODE(list(rows))
         else:
             named = [dict(zip(self._names, (*row, place), strict=True)) for place, row in enumerate(rows, 1)]
-            text = json.dumps(named, ensure_ascii=False, separators=(",", ":"))
+            text = _ENCODE(named)
         if _NUL in text:
             self._refuse_nul(rows)
         return text

@@ -114,7 +114,7 @@ def move_attempts(conn: sa.Connection, moves: Sequence[Move], *, now: dt.datetim
         )
         for m, target in zip(moves, targets, strict=True)
     ]
-    versions = {row.id: row.row_version for row in _MOVE(conn, rows, moved_at=now)}
+    versions = {row.id: row.row_version for row in _MOVE(conn, rows, moved_at=now).all()}
     results: list[Moved | Lost] = [
         Moved(status=target, row_version=versions[move.attempt_id])
         if move.attempt_id in versions

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -23,7 +24,7 @@ from pushlink.store.tables import UtcTime, remote_link
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewLink:
-    """A link to finalize: the row as it shall stand, and who made it."""
+    """A link to finalize, and who made it: the row as it shall stand, but for its times, which the insert sets."""
 
     row: LinkRow
     attempt_id: AttemptId | None
@@ -36,8 +37,8 @@ def insert_links(conn: sa.Connection, items: Sequence[NewLink], *, now: dt.datet
     if not items:
         return []
     status = follow_link(None, LinkEvent.FINALIZE)
-    rows = [tuple(status if name == "status" else getattr(item.row, name) for name in _COLUMNS) for item in items]
-    written = {row.id for row in _INSERT(conn, rows)}
+    rows = [_values_of(item.row) for item in items]
+    written = {row.id for row in _INSERT(conn, rows, linked_at=now, born=status).all()}
     insert_events(
         conn,
         [
@@ -148,12 +149,19 @@ def move_links(conn: sa.Connection, moves: Sequence[LinkMove], *, now: dt.dateti
 
 
 def _insert_statement(rows: sa.FromClause) -> sa.Executable:
-    chosen = sa.select(*(rows.c[name] for name in _COLUMNS)).where(sa.true()).order_by(rows.c.link_key)
-    return insert_ignore(remote_link).from_select(list(_COLUMNS), chosen).returning(remote_link.c.id)
+    instant = sa.bindparam("linked_at", type_=UtcTime())
+    born = sa.bindparam("born", type_=sa.Text())
+    chosen = sa.select(*(rows.c[name] for name in _COLUMNS), born, instant, instant).where(sa.true())
+    names = [*_COLUMNS, "status", "finalized_at", "updated_at"]
+    statement = insert_ignore(remote_link).from_select(names, chosen.order_by(rows.c.link_key))
+    return statement.returning(remote_link.c.id)
 
 
+_OF_THE_INSERT: Final = frozenset({"status", "finalized_at", "updated_at"})
 _COLUMNS: Final[Mapping[str, sa.types.TypeEngine[Any]]] = {
-    c.name: UtcTime() if isinstance(c.type, UtcTime) else sa.BigInteger() if c.name == "row_version" else sa.Text()
+    c.name: sa.BigInteger() if c.name == "row_version" else sa.Text()
     for c in remote_link.columns
+    if c.name not in _OF_THE_INSERT
 }
+_values_of: Final = attrgetter(*_COLUMNS)
 _INSERT: Final = Batch("linked", _COLUMNS).prepare(_insert_statement)
