@@ -105,7 +105,7 @@ class Worker:
             listener = listen(self._engine, WAKE_CHANNEL)
             listening = asyncio.create_task(self._listen(listener))
             while not self._stop.is_set():
-                await driver.wait_room(2 * self._options.sends_max)
+                await driver.wait_room(self._room())
                 claimed = await self._claim(driver)
                 for item in claimed:
                     driver.start(flow_of(item, self._steps))
@@ -120,6 +120,10 @@ class Worker:
             self._report(driver, 0)
             await self._transport.close()
         return self.tally
+
+    def _room(self) -> int:
+        """Fewer live flows than these make room for a claim: not for a few rows at a time, and before sends run dry."""
+        return 2 * self._options.sends_max - min(self._options.claim_max, self._options.sends_max) // 2
 
     async def _claim(self, driver: GroupingDriver) -> list[Claimed]:
         self._wake.clear()

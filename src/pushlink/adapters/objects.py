@@ -157,14 +157,19 @@ class BoundObject:
 
     def where_key(self, record_ids: Sequence[str]) -> sa.ColumnElement[bool] | None:
         """The condition that finds these records; None when no row can have one of them."""
-        spellings = [found for record_id in record_ids for found in self._spellings(record_id)]
+        spellings = [found for record_id in record_ids for found in self.stored_forms(record_id)]
         if not spellings:
             return None
         if len(self.key) == 1:
             return _comparable(self.key[0]).in_([parts[0] for parts in spellings])
         return sa.tuple_(*(_comparable(column) for column in self.key)).in_(spellings)
 
-    def _spellings(self, record_id: str) -> Iterator[tuple[object, ...]]:
+    def comparable_key(self) -> sa.ColumnElement[Any]:
+        """The only key column, to compare with."""
+        [column] = self.key
+        return _comparable(column)
+
+    def stored_forms(self, record_id: str) -> Iterator[tuple[object, ...]]:
         """Every way in which the table may hold this id."""
         key_type, part_types = key_types(self.declaration)
         key: RecordKey = read_record_id(key_type, record_id, parts=part_types)

@@ -34,7 +34,7 @@ from pushlink.adapters.objects import (
     record_id_from,
     refuse_protected,
 )
-from pushlink.adapters.rows import database_errors, fetch, only_row
+from pushlink.adapters.rows import Presence, database_errors, fetch, only_row
 from pushlink.adapters.values import convert
 from pushlink.errors import CallerError, Code, ConfigurationError, invariant
 from pushlink.ports import MirrorResult, MirrorWrite, RecordRef, ScannedRow, ScanSize
@@ -52,6 +52,7 @@ class SqlRecordStore:
     def __init__(self, declarations: Iterable[ObjectDeclaration] = ()) -> None:
         self._declarations: dict[str, ObjectDeclaration] = {}
         self._bound: dict[str, BoundObject] = {}
+        self._presences: dict[str, Presence] = {}
         self._mappers: dict[Mapper[Any], str] = {}
         self._lock = threading.Lock()
         for declaration in declarations:
@@ -186,7 +187,17 @@ class SqlRecordStore:
 
     def records_exist(self, conn: Connection, refs: Sequence[RecordRef]) -> list[bool]:
         """Whether each record's row is there."""
-        return [found is not None for found in self.read_records(conn, refs, [()] * len(refs))]
+        answers = [False] * len(refs)
+        groups: defaultdict[str, list[int]] = defaultdict(list)
+        for index, ref in enumerate(refs):
+            groups[ref.source_object].append(index)
+        for name, indexes in sorted(groups.items()):
+            bound = self._object(conn, name)
+            with database_errors(name):
+                there = self._presence(bound).find(conn, [refs[i].record_id for i in indexes])
+            for i in indexes:
+                answers[i] = refs[i].record_id in there
+        return answers
 
     def write_mirrors(self, conn: Connection, writes: Sequence[MirrorWrite]) -> list[MirrorResult]:
         """Write compare-and-set mirrors in record order, skipping rows that somebody else has locked.
@@ -241,6 +252,12 @@ class SqlRecordStore:
                 next_step=f"use one of: {', '.join(sorted(self._declarations)) or '(none is declared)'}",
             )
         return declaration
+
+    def _presence(self, bound: BoundObject) -> Presence:
+        known = self._presences.get(bound.name)
+        if known is None or known.bound is not bound:
+            known = self._presences[bound.name] = Presence(bound)
+        return known
 
     def _object(self, conn: Connection, name: str) -> BoundObject:
         bound = self._bound.get(name)

@@ -15,10 +15,19 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.types import TypeEngine
 
 from pushlink.adapters.objects import BoundObject
 from pushlink.errors import CallerError, Code, ConfigurationError
-from pushlink.store.dialect import is_busy, is_connection_lost, is_lock_not_available, is_serialization_failure
+from pushlink.protocol.identity import KeyType
+from pushlink.store.dialect import (
+    Batch,
+    Prepared,
+    is_busy,
+    is_connection_lost,
+    is_lock_not_available,
+    is_serialization_failure,
+)
 
 #: Keys in one statement: far below every engine's bound on parameters, composite keys and spellings of UUIDs included.
 _KEYS_MAX: Final = 1_000
@@ -63,6 +72,50 @@ def fetch(
             if record_id in wanted:
                 found[record_id].append(Row(key, tuple(row[keys:])))
     return found
+
+
+class Presence:
+    """Whether rows are there: one statement, built once, where one column of integers or text is the key.
+
+    It runs for every group of sends. Keys of other kinds have several spellings and go through `fetch`.
+    """
+
+    def __init__(self, bound: BoundObject) -> None:
+        self.bound = bound
+        self._read: Prepared | None = None
+        column = bound.key[0].type
+        plain = _PLAIN_KEYS.get(bound.declaration.key[0].type) if len(bound.key) == 1 else None
+        if plain is not None and isinstance(column, plain[0]) and not isinstance(column, sa.Enum):
+            self._read = Batch("wanted", {"key": plain[1]}).prepare(self._statement)
+
+    def find(self, conn: Connection, record_ids: Sequence[str]) -> frozenset[str]:
+        """The record ids among these that have a row."""
+        if self._read is None:
+            return self._single(fetch(conn, self.bound, record_ids, ()))
+        wanted = {record_id: form for record_id in record_ids for (form,) in self.bound.stored_forms(record_id)}
+        found: defaultdict[str, list[Row]] = defaultdict(list)
+        for (key,) in self._read(conn, [(form,) for form in wanted.values()]).all() if wanted else ():
+            record_id = self.bound.record_id_of((key,))
+            if record_id in wanted:
+                found[record_id].append(Row((key,), ()))
+        return self._single(found)
+
+    def _single(self, found: Mapping[str, list[Row]]) -> frozenset[str]:
+        for rows in found.values():
+            only_row(self.bound, rows)
+        return frozenset(found)
+
+    def _statement(self, wanted: sa.FromClause) -> sa.Executable:
+        [key] = self.bound.select_key()
+        matches = self.bound.comparable_key().in_(sa.select(wanted.c.key))
+        return sa.select(key).select_from(self.bound.table).where(matches)
+
+
+#: Keys with one spelling: the column types that hold it plainly, and the type that it is compared as.
+_PLAIN_KEYS: Final[Mapping[KeyType, tuple[type[TypeEngine[Any]], TypeEngine[Any]]]] = {
+    KeyType.INTEGER: (sa.Integer, sa.BigInteger()),
+    KeyType.TEXT: (sa.String, sa.Text()),
+}
 
 
 def only_row(bound: BoundObject, rows: Sequence[Row]) -> Row:
