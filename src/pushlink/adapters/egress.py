@@ -225,6 +225,7 @@ def _check_path(path: str) -> None:
         raise EgressRefused(msg)
 
 
+@lru_cache(maxsize=1_024)
 def build_url(origin: Origin, path: str) -> URL:
     """Concatenate, re-parse, and require the same origin and path, byte by byte; raises `EgressRefused` otherwise."""
     _check_path(path)

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 #: Bounds of one header, and of all headers of a reply together (S6, S10).
@@ -85,7 +86,7 @@ def bearer_header(secret: str, reference: str) -> tuple[str, str]:
 
 def keep_headers(raw: Iterable[tuple[bytes, bytes]], also: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """The allow-listed headers of a reply in their order, names in lower case, values as text."""
-    wanted = _KEPT_HEADERS.union(name.lower() for name in also) - _NEVER_KEPT
+    wanted = _wanted_headers(tuple(also))
     kept: list[tuple[str, str]] = []
     for raw_name, raw_value in raw:
         name = raw_name.decode("latin-1").lower()
@@ -94,6 +95,11 @@ def keep_headers(raw: Iterable[tuple[bytes, bytes]], also: Iterable[str]) -> tup
             # A challenge may repeat what was sent; its scheme is all that anybody needs.
             kept.append((name, value.split(" ", 1)[0] if name == "www-authenticate" else value))
     return tuple(kept)
+
+
+@lru_cache(maxsize=256)
+def _wanted_headers(also: tuple[str, ...]) -> frozenset[str]:
+    return _KEPT_HEADERS.union(name.lower() for name in also) - _NEVER_KEPT
 
 
 def _header_text(raw: bytes) -> str:

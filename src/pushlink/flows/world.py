@@ -48,8 +48,7 @@ class Remembered(Generic[V]):
 
     def get(self, key: object) -> V | None:
         """The value, if it is still remembered."""
-        with self._lock:
-            return self._values.get(key)
+        return self._values.get(key)  # one look-up is atomic by itself
 
     def put(self, key: object, value: V) -> V:
         """Remember `value`, forgetting the oldest one when there are too many."""

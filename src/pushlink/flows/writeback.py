@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pushlink.flows.claimed import ClaimedWriteback
-from pushlink.flows.create import link_of, mirror_tx
+from pushlink.flows.create import link_of, mirror_tx, writeback_of
 from pushlink.flows.effects import Flow, Tx
 from pushlink.flows.mirrors import MirrorDue
 from pushlink.flows.step_items import Adoption, Recorded
 from pushlink.flows.steps import Steps
 from pushlink.protocol.remoteids import Extracted, read_remote_id
-from pushlink.protocol.snapshots import WritebackSnapshot
 
 
 def push_writeback(claimed: ClaimedWriteback, steps: Steps) -> Flow:
@@ -34,6 +33,7 @@ def _adoption(claimed: ClaimedWriteback, steps: Steps) -> Adoption:
             link_id=steps.world.ids.fresh(),
             remote_id=remote_id,
             canonical_id=found.canonical if isinstance(found, Extracted) else remote_id,
+            writeback=writeback_of(claimed.request),
         ),
     )
 
@@ -43,6 +43,6 @@ def _mirror_due(claimed: ClaimedWriteback) -> MirrorDue:
         attempt=claimed.attempt,
         token=claimed.token,
         actor=claimed.incarnation,
-        writeback=WritebackSnapshot.read(claimed.request.writeback) if claimed.request.writeback else None,
+        writeback=writeback_of(claimed.request),
         remote_id=claimed.attempt.remote_id or "",
     )

@@ -15,6 +15,7 @@ import hmac
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, NewType, TypeAlias
 
 from pushlink.errors import CallerError, Code, invariant
@@ -71,15 +72,17 @@ def link_key(slots: Slots, record_id: str) -> LinkKey:
 
 def locator_key(slots: Slots, *, scope: str, canonical_id: str) -> LocatorKey:
     """The key under which one remote record can be claimed once: owner, destination, remote tenant, canonical id."""
-    _require_slots(slots)
     invariant(canonical_id != "", "A locator needs a remote id.")
-    parts = (
-        owner_key(slots.connector_owner_key, slots.tenant),
-        slots.destination_slot_id,
-        scope,
-        canonical_id,
-    )
-    return LocatorKey("loc1_" + _digest("pushlink locator key 1", parts))
+    encoded = _locator_start(slots, scope) + _encode((canonical_id,))
+    return LocatorKey("loc1_" + hashlib.sha256(encoded).hexdigest())
+
+
+@lru_cache(maxsize=1_024)
+def _locator_start(slots: Slots, scope: str) -> bytes:
+    """The encoding of all that an action's locators have in common."""
+    _require_slots(slots)
+    owner = owner_key(slots.connector_owner_key, slots.tenant)
+    return _encode(("pushlink locator key 1", owner, slots.destination_slot_id, scope))
 
 
 def create_idempotency_key(secret: bytes, key: LinkKey, ordinal: int) -> IdempotencyKey:

@@ -93,13 +93,7 @@ def read(data: bytes) -> Parsed:
         msg = f"nested deeper than {READ_DEPTH_MAX} levels"
         raise ValueError(msg)
     try:
-        parsed: Parsed = json.loads(
-            text,
-            parse_int=Number,
-            parse_float=Number,
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_unique,
-        )
+        parsed: Parsed = _DECODE(text)
     except json.JSONDecodeError:
         raise ValueError("not JSON") from None
     return parsed
@@ -159,3 +153,9 @@ def _unique(pairs: list[tuple[str, Parsed]]) -> dict[str, Parsed]:
 
 def _refuse_constant(_name: str) -> Parsed:
     raise ValueError("NaN and infinity have no JSON form")
+
+
+# `json.loads` with hooks makes a decoder for each call.
+_DECODE: Final = json.JSONDecoder(
+    parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=_unique
+).decode

@@ -23,6 +23,7 @@ _GROUP_REPEAT: Final = re.compile(r"\)[*+{]")
 _OPEN_REPEAT: Final = re.compile(r"[*+]|\{[0-9]*,[0-9]*\}")
 
 
+@lru_cache(maxsize=256)
 def pattern_problem(pattern: str, *, groups: int | None = None) -> str | None:
     """Why a pack may not use this pattern; `groups` is how many it must capture, `None` for any number."""
     if len(pattern) > PATTERN_LENGTH_MAX:
