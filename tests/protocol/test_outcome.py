@@ -15,14 +15,12 @@ from pushlink.errors import Code
 from pushlink.protocol.contracts import Retry
 from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
 from pushlink.protocol.outcome import (
-    RETRY_AFTER_MS_MAX,
     History,
     Verdict,
     backoff_ms,
     create_event,
     delay_ms,
     interpret,
-    retry_after_ms,
     update_event,
 )
 from pushlink.protocol.replies import BY_STATUS, ROWS, Disposition, Effect
@@ -35,6 +33,7 @@ from pushlink.protocol.states import (
     follow_create,
     follow_update,
 )
+from pushlink.protocol.waits import RETRY_AFTER_MS_MAX, retry_after_ms
 
 CREATE, UPDATE = Operation.CREATE, Operation.UPDATE
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)

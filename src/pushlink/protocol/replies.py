@@ -82,12 +82,14 @@ UNAUTHENTICATED: Final = Meaning(
 NOT_SENT: Final = Meaning(effect=Effect.NOT_SENT, disposition=Disposition.RETRY_AT, code=Code.NOT_SENT)
 DUPLICATE: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.TERMINAL, code=Code.REMOTE_CONFLICT)
 GONE: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.GONE, code=Code.REMOTE_GONE)
+DELETED: Final = Meaning(effect=Effect.APPLIED, disposition=Disposition.GONE, code=Code.REMOTE_GONE)
 CONFLICT: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CONFLICT)
 MOVED: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CHANGED)
 APPLIED: Final = Meaning(effect=Effect.APPLIED, disposition=Disposition.FINALIZE, code=None)
 UNIDENTIFIED: Final = Meaning(
     effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.PARK, code=Code.APPLIED_UNIDENTIFIED
 )
+MATCHED: Final = Meaning(effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.PARK, code=Code.REMOTE_CONFLICT)
 ACCEPTED: Final = Meaning(effect=Effect.ACCEPTED_PENDING, disposition=Disposition.PARK, code=Code.ACCEPTED_PENDING)
 
 

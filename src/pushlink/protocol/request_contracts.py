@@ -83,6 +83,15 @@ class Encode(Contract):
     truncate: Annotated[int, Field(ge=1)] | None = None
 
 
+class ClientId(Contract):
+    """The id that a create gives its record itself: `{client_id}` in its path, its query and its merged values."""
+
+    source: Annotated[Literal["idempotency_key", "field"], Field(alias="from")] = "idempotency_key"
+    format: Literal["uuid", "token"] = "uuid"  # of a key; a token is its 32 hexadecimal digits
+    field: str | None = None
+    encode: Encode = Encode()
+
+
 class Clear(StrEnum):
     """How "empty here" is said to the remote when a mapped source value is null."""
 
