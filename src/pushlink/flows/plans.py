@@ -132,14 +132,21 @@ def values_digest(candidate: Candidate) -> Digest:
     return digest({"values": mapped(candidate).document().digest, "mapping": candidate.action.mapping_fingerprint})
 
 
-def render_candidate(candidate: Candidate, link: LinkRow | None) -> FrozenRequest | RenderFailure | None:
-    """The request that this save makes, an update where the link is usable; `None` when an earlier gate refuses."""
+def render_candidate(
+    candidate: Candidate, link: LinkRow | None, *, create_key: str
+) -> FrozenRequest | RenderFailure | None:
+    """The request that this save makes, an update where the link is usable; `None` when an earlier gate refuses.
+
+    `create_key` is the idempotency key that a create reserved now would get.
+    """
     if candidate.values is None or candidate.denied:
         return None  # an earlier gate refuses
     action = candidate.action
     if link is not None and link.status in USABLE_LINKS:
-        return render_update(action.contract, action.profile, mapped(candidate), link.remote_id)
-    return render_create(action.contract, action.profile, mapped(candidate))
+        return render_update(
+            action.contract, action.profile, mapped(candidate), link.remote_id, remote_version=link.remote_version
+        )
+    return render_create(action.contract, action.profile, mapped(candidate), idempotency_key=create_key)
 
 
 def freeze_authority(candidate: Candidate, now: dt.datetime) -> Document:

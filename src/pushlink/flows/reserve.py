@@ -57,7 +57,7 @@ from pushlink.store.active import ActiveCatalog
 from pushlink.store.catalog import read_deployment, read_unresolved_slots
 from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import Claims, Move, Moved, NewAttempt
-from pushlink.store.rows import RequestRow, SlotIdentity, write_headers, write_names
+from pushlink.store.rows import RequestRow, SlotIdentity, SlotRow, write_headers, write_names
 from pushlink.store.slots import Wanted, WantedVersion
 
 #: The channel that wakes workers when the host's transaction commits.
@@ -145,9 +145,13 @@ class Reservation:
                 values_digest=values_digest(candidate),
                 generation=generation,
                 freeze_problems=problems,
-                request=render_candidate(candidate, link),
+                request=render_candidate(candidate, link, create_key=self._next_key(by_key[candidate.link_key])),
                 recovery_mode=recovering,
             )
+
+    def _next_key(self, slot: SlotRow) -> str:
+        """The key of the create that may be reserved now, under the slot's lock: its ordinal is the next one."""
+        return create_idempotency_key(self._world.secret, slot.link_key, slot.create_ordinal + 1)
 
     def _generation(self, candidate: Candidate) -> tuple[str, tuple[str, ...]]:
         try:

@@ -126,7 +126,9 @@ def _rendered(
     slot = claimed.slot
     invariant(slot.wanted_values is not None, "an update waits for values that nobody wants", link_key=slot.link_key)
     values = SourceValues.read(slot.wanted_values or "")
-    frozen = render_update(current.contract, current.profile, values, link.remote_id)
+    frozen = render_update(
+        current.contract, current.profile, values, link.remote_id, remote_version=link.remote_version
+    )
     if isinstance(frozen, RenderFailure):
         detail = {"message": frozen.message, **frozen.evidence}
         return _ended(claimed, UpdateEvent.FAIL_VALIDATION, frozen.code, detail)

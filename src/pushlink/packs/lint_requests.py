@@ -13,11 +13,12 @@ from pushlink.packs import grammar
 from pushlink.packs.rules import Hit, Hits
 from pushlink.packs.tree import Steps
 from pushlink.protocol.body import OperationName, mappings_for
-from pushlink.protocol.contracts import ActionContract, Body, CreateContract, ProfileContract, UpdateContract
+from pushlink.protocol.contracts import ActionContract, Body, ClientId, CreateContract, ProfileContract, UpdateContract
 from pushlink.protocol.contracts import Mapping as MappingContract
 from pushlink.protocol.jsontext import segments
 from pushlink.protocol.paths import names_in_template, query_problem, value_problem
-from pushlink.protocol.placeholders import LINK_VERSION, REMOTE_ID, RESERVED, name_of, names_in
+from pushlink.protocol.placeholders import CLIENT_ID, LINK_VERSION, REMOTE_ID, RESERVED, name_of, names_in
+from pushlink.protocol.values import encode_problems
 
 Request: TypeAlias = CreateContract | UpdateContract
 
@@ -53,19 +54,23 @@ def check_request(
     if request is None:
         return
     own = frozenset() if profile is None else frozenset(profile.variables)
-    allowed = own if operation == "create" else own | _OF_UPDATES
+    makes_id = frozenset({CLIENT_ID} if action.create.client_id is not None else ())
+    allowed = own | (makes_id if operation == "create" else _OF_UPDATES)
     yield from _check_route(steps, operation, request, allowed)
     yield from _check_preferences(steps, request)
+    if operation == "create" and action.create.client_id is not None:
+        yield from _check_client_id((*steps, "client_id"), action.create, action.create.client_id)
     yield from _check_body(steps, operation, request.body, action.mappings, allowed)
 
 
 def _check_route(steps: Steps, operation: OperationName, request: Request, allowed: frozenset[str]) -> Hits:
     in_path = allowed - {LINK_VERSION}
     elsewhere = {name_of(text) for text in request.query.values()} | set(names_in(request.body.merge))
-    needed = frozenset({REMOTE_ID} - elsewhere if operation == "update" else ())
+    record = frozenset({REMOTE_ID} if operation == "update" else allowed & {CLIENT_ID})
+    needed = record - elsewhere
     problems = grammar.path_problems(request.path, variables=in_path, needed=needed)
     yield from (Hit("path", (*steps, "path"), problem) for problem in problems)
-    if request.key_quoting != "none" and REMOTE_ID not in names_in_template(request.path):
+    if request.key_quoting != "none" and not record.intersection(names_in_template(request.path)):
         message = f"No key stands in the path, so there is nothing to write as {request.key_quoting}. Remove it."
         yield Hit("key-quoting", (*steps, "key_quoting"), message)
     for name, value in request.query.items():
@@ -75,6 +80,16 @@ def _check_route(steps: Steps, operation: OperationName, request: Request, allow
             yield Hit("query", here, message)
         if name_of(value) is None and grammar.secret_suspected(name, value):
             yield Hit("secret-literal", here, "This looks like a secret. A pack never holds one; remove it.")
+
+
+def _check_client_id(steps: Steps, create: CreateContract, rule: ClientId) -> Hits:
+    if (rule.source == "field") is not (rule.field is not None):
+        yield Hit("client-id", steps, "Write from: field and the field together.")
+    if rule.source == "field" and CLIENT_ID not in names_in_template(create.path):
+        message = "An id made of a field must stand in the path as {client_id}: it is read back from there."
+        yield Hit("client-id", steps, message)
+    for problem in encode_problems(rule.encode):
+        yield Hit("client-id", (*steps, "encode"), grammar.sentence(problem))
 
 
 def _check_preferences(steps: Steps, request: Request) -> Hits:
@@ -88,7 +103,7 @@ def _check_preferences(steps: Steps, request: Request) -> Hits:
         yield Hit("prefer", (*steps, "prefer"), "Write return=representation or return=minimal, not both.")
     if len(set(request.prefer)) < len(request.prefer):
         yield Hit("prefer", (*steps, "prefer"), "A preference is written twice. Keep one of them.")
-    if not isinstance(request, CreateContract) or not request.response.id:
+    if not isinstance(request, CreateContract) or not request.response.id or request.client_id is not None:
         return
     in_body = [grammar.is_in_body(extractor.source) for extractor in request.response.id]
     where: Steps = (*steps, "prefer") if request.prefer else (*steps, "headers")

@@ -15,6 +15,7 @@ from typing import Final
 
 from pushlink.errors import Code
 from pushlink.protocol.body import OperationName, build_body, mappings_for
+from pushlink.protocol.client_ids import make_client_id
 from pushlink.protocol.contracts import (
     ActionContract,
     Condition,
@@ -26,17 +27,21 @@ from pushlink.protocol.contracts import (
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.headers import render_headers
 from pushlink.protocol.paths import render_path, route_text
-from pushlink.protocol.placeholders import LINK_VERSION, REMOTE_ID, Variables
+from pushlink.protocol.placeholders import CLIENT_ID, LINK_VERSION, REMOTE_ID, Variables
 from pushlink.protocol.snapshots import FrozenRequest, SourceValue, SourceValues, digest_bytes
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,100}(?:\.[0-9]{1,100})?")
 
 
 def render_create(
-    action: ActionContract, profile: ProfileContract, values: SourceValues
+    action: ActionContract, profile: ProfileContract, values: SourceValues, *, idempotency_key: str | None = None
 ) -> FrozenRequest | RenderFailure:
-    """The request that creates the remote record of these values."""
-    return _request(action, "create", action.create, profile, values, profile.variables)
+    """The request that creates the remote record of these values; the key is needed where the record's id is made."""
+    own = make_client_id(action, values, idempotency_key)
+    if isinstance(own, RenderFailure):
+        return own
+    variables = profile.variables if own is None else {**profile.variables, CLIENT_ID: own}
+    return _request(action, "create", action.create, profile, values, variables)
 
 
 def render_update(
@@ -78,9 +83,13 @@ def update_route(action: ActionContract, profile: ProfileContract) -> str:
 
 
 def source_fields(action: ActionContract, operation: OperationName | None = None) -> tuple[str, ...]:
-    """The source fields that mappings read, in order and once each; all operations when none is named."""
+    """The source fields that a request reads, in order and once each; all operations when none is named."""
     chosen = action.mappings if operation is None else mappings_for(action.mappings, operation)
-    return tuple(dict.fromkeys(mapping.source for mapping in chosen if mapping.source is not None))
+    read = [mapping.source for mapping in chosen if mapping.source is not None]
+    own = action.create.client_id
+    if own is not None and own.field is not None and operation != "update":
+        read.append(own.field)
+    return tuple(dict.fromkeys(read))
 
 
 def missing_fields(action: ActionContract, operation: OperationName, values: SourceValues) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 An encoding is a short fixed pipeline: normalise (`lower_trim`), convert (one of ten), digest (`md5_hex`), shorten
 (`truncate`), wrap (`wrap`, then `json_string`). A conversion never rounds and never guesses: a value that it cannot say
-exactly is a failure. Times carry their zone; nothing here knows the machine's zone or its locale. Absent, null and empty
-are three things: an absent field is not sent, a null one is sent as the mapping's `clear` says, an empty text is a value.
+exactly is a failure. Times carry their zone; nothing here knows the machine's zone or its locale. Absent, null and
+empty are three things: an absent field is not sent, a null one is sent as the mapping's `clear` says, an empty text is
+a value.
 """
 
 from __future__ import annotations
