@@ -23,6 +23,7 @@ from pushlink.adapters.credentials import EnvironmentFileCredentials
 from pushlink.adapters.egress import EgressPolicy
 from pushlink.adapters.policy import AllowAllAuthority, PolicyAuthority
 from pushlink.adapters.records import SqlRecordStore
+from pushlink.adapters.separate import SeparateRecordStore
 from pushlink.errors import CallerError, Code, Contended
 from pushlink.flows.candidates import SaveItem
 from pushlink.flows.deleted import Deleted, mark_deleted
@@ -75,7 +76,7 @@ class Runtime:
         self.settings = settings
         self._parts = parts or Parts()
         self._tables_seen = False
-        self.records = SqlRecordStore(settings.objects.values())
+        self.records = _record_store(settings)
 
     @classmethod
     def from_settings(cls, path: str | Path | None = None, *, parts: Parts | None = None, **overrides: Any) -> Runtime:
@@ -256,6 +257,8 @@ class Runtime:
         """Give back the connections of pushlink's own engine."""
         if "engine" in self.__dict__ and self._parts.engine is None:
             self.engine.dispose()
+        if isinstance(self.records, SeparateRecordStore):
+            self.records.close()
 
     def _require_tables(self, conn: sa.Connection) -> None:
         """Once in a runtime's life: a missing table says which command to run, instead of a driver's error."""
@@ -293,6 +296,13 @@ def _races_are_contended() -> Iterator[None]:
             raise
         msg = "The host's transaction lost a race for a record's slot."
         raise Contended(msg, next_step="roll back and run the transaction again") from error
+
+
+def _record_store(settings: Settings) -> SqlRecordStore:
+    url = settings.records_database_url
+    if url is None:
+        return SqlRecordStore(settings.objects.values())
+    return SeparateRecordStore(settings.objects.values(), lambda: create_engine(url))
 
 
 def _connection_of(host: Host) -> sa.Connection:

@@ -88,6 +88,7 @@ class Settings(BaseSettings):
     )
 
     database_url: str
+    records_database_url: str | None = None  # where the records are, if not in the database of pushlink's tables (D-45)
     secret_file: Path | None = None
     authority: AuthoritySettings
     objects: dict[str, ObjectDeclaration] = {}
@@ -119,6 +120,13 @@ class Settings(BaseSettings):
             }
             return {**data, "objects": named}
         return data
+
+    @model_validator(mode="after")
+    def _two_databases_are_two(self) -> Settings:
+        if self.records_database_url == self.database_url:
+            msg = "leave records_database_url out: the records are in the database of pushlink's tables"
+            raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _a_lease_holds_its_margin(self) -> Settings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import os
 import secrets
 import signal
@@ -16,8 +17,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from pushlink.adapters.records import SqlRecordStore
+from pushlink.adapters.separate import SeparateRecordStore
 from pushlink.bootstrap import Runtime
-from pushlink.errors import CallerError, Contended
+from pushlink.errors import CallerError, ConfigurationError, Contended
+from pushlink.flows.outcomes import Reserved
 from pushlink.operations.backfill import Asked, Backfill
 from pushlink.store.backfill import BackfillRow
 from pushlink.store.dialect import read_only
@@ -478,6 +482,59 @@ def test_it_tells_what_workers_made_of_it(runtime: Runtime) -> None:
         drain(runtime, horizon_s=0.5)
         assert remote.creates == 5
         assert work.progress(again).standing.parked == 0, "of the attempts that this run made"
+
+
+# ------------------------------------------------------------------------------------------------ another database
+
+
+@pytest.mark.rule("D-45")
+def test_records_may_live_in_another_database(
+    settings_file: Path, tmp_path: Path, open_engine: Callable[[str], sa.Engine]
+) -> None:
+    """Saved after the host's commit; what a crash in between lost is found, and the remote id is shown over there."""
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    host = open_engine(elsewhere)
+    METADATA.create_all(host)
+    settings = settings_file.read_text(encoding="utf-8")
+    settings_file.write_text(f'records_database_url = "{elsewhere}"\n{settings}', encoding="utf-8")
+    runtime = Runtime.from_settings(settings_file)
+    with FaultyRemote() as remote:
+        apply(runtime, PACK, base_url=remote.base_url)
+        for number in (1, 2, 3):
+            with host.begin() as conn:
+                row = {"site": "a", "number": number, "name": f"guest {number}", "changed_at": dt.datetime.now(dt.UTC)}
+                conn.execute(GUEST.insert(), row)
+            if number != 2:  # the process dies here
+                with runtime.engine.begin() as conn:
+                    [outcome] = runtime.save(conn, "Guest", ("a", number), user="ann")
+                    assert isinstance(outcome, Reserved), outcome
+        asked = Asked(source_object="Guest", user="ann", since="1h")
+        run = finish(work_of(runtime), asked, batch=2)
+        assert (run.records, run.reserved, run.unchanged) == (3, 1, 2)
+        drain(runtime)
+        assert remote.creates_by(lambda record: record.document["name"]) == {f"guest {n}": 1 for n in (1, 2, 3)}
+    with host.connect() as conn:
+        shown = conn.execute(sa.select(GUEST.c.remote_id)).scalars().all()
+    assert sorted(shown) == ["1", "2", "3"]
+    assert not sa.inspect(host).has_table("pushlink_push_slot")
+    runtime.close()
+
+
+def test_no_call_of_a_separate_store_works_on_the_callers_connection() -> None:
+    """It is in the wrong database: whatever takes one is written anew there."""
+    takes_one = {
+        name
+        for name, method in vars(SqlRecordStore).items()
+        if not name.startswith("_") and callable(method) and "conn" in inspect.signature(method).parameters
+    }
+    assert takes_one
+    assert takes_one <= set(vars(SeparateRecordStore))
+
+
+def test_one_database_is_not_declared_as_two(settings_file: Path, database_url: str) -> None:
+    """A mirror would wait for pushlink's own transaction."""
+    with pytest.raises(ConfigurationError, match="records_database_url"):
+        Runtime.from_settings(settings_file, records_database_url=database_url)
 
 
 # ------------------------------------------------------------------------------------------------ the command
