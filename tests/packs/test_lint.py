@@ -89,6 +89,17 @@ A = "flows[0].actions[0]"
 PUT_ONLY_ON_CREATE = {"source": "note", "target": "/note", "operations": ["create"]}
 MIRROR = {"remote_id_field": "remote_id", "provenance_field": "remote_source", "provenance_value": "sample"}
 
+CODE = {"pointer": "/error/code", "in": ["A1", "A2"]}
+GRAPHQL = {"encoding": "graphql", "graphql": {"document": "mutation M($name: String) { make(name: $name) }"}}
+COMPOSITE = {"parts": [{"from": "$response.body#/a"}, {"from": "$response.body#/b"}], "separator": "/"}
+
+
+def error_rule(**changes: object) -> Document:
+    """A declared reading of an answer that lint has nothing against."""
+    sound = {"when": [{"status": [400]}], "effect": "not_applied", "disposition": "retry_at", "because": "it says so"}
+    return sound | changes
+
+
 CASES = [
     Case(
         "duplicate-slot", second_action(action_slot_id="act-1"), "flows[0].actions[1].action_slot_id", second_action()
@@ -645,6 +656,114 @@ CASES = [
         put("create", "key_quoting", value="odata_guid"),
         f"{A}.create.key_quoting",
         put("update", "key_quoting", value="odata_string"),
+    ),
+    Case(
+        "graphql-assert",
+        put("create", "body", value=GRAPHQL),
+        f"{A}.create.success",
+        both(
+            put("create", "body", value=GRAPHQL),
+            put("create", "success", value={"status": [200], "assert": [{"pointer": "/errors", "absent": True}]}),
+        ),
+    ),
+    Case(
+        "composite-id",
+        put("create", "response", "composite", value=COMPOSITE),
+        f"{A}.create.response.composite",
+        put("create", "response", value={"composite": COMPOSITE}),
+    ),
+    Case(
+        "criterion",
+        put("create", "success", value={"status": [200], "assert": [{"status": [200]}]}),
+        f"{A}.create.success.assert[0].status",
+        put("create", "success", value={"status": [200], "assert": [{"pointer": "/ok", "equals": True}]}),
+    ),
+    *(
+        Case("criterion", put("update", "deleted", value=[{"status": [404]} | bad]), path)
+        for bad, path in (
+            ({"equals": "x"}, f"{A}.update.deleted[0]"),
+            ({"header": "A", "pointer": "/a"}, f"{A}.update.deleted[0]"),
+            ({"pointer": "/a", "absent": True, "present": True}, f"{A}.update.deleted[0]"),
+            ({"pointer": "/a", "regex": "^(a+)+$"}, f"{A}.update.deleted[0].regex"),
+            ({"pointer": "/a", "regex": "a"}, f"{A}.update.deleted[0].regex"),
+        )
+    ),
+    Case("empty-test", put("update", "deleted", value=[{"equals": "x"}]), f"{A}.update.deleted[0]"),
+    *(
+        Case("override", put("errors", value=[error_rule(**bad)]), f"{A}.errors[0]", put("errors", value=[good]))
+        for bad, good in (
+            ({"when": [{"status": [500]}]}, error_rule(when=[{"status": [500]}, CODE])),
+            ({"when": [{"status": [502, 504]}]}, error_rule(when=[{"status": [502, 504]} | CODE])),
+            ({"when": [{"status": [503]}, {"header": "Retry-After"}]}, error_rule(when=[{"status": [423]}])),
+            ({"when": [{"status": [500]}, {"pointer": "/e", "absent": True}]}, error_rule(when=[{"status": [400]}])),
+            ({"when": [CODE]}, error_rule(when=[CODE], effect="unknown", disposition="reconcile")),
+            ({"when": [{"status": list(range(500, 600))}, CODE]}, error_rule(when=[{"status": [500, 503]}, CODE])),
+            ({"when": [{"status": [401]}, CODE]}, error_rule(when=[{"status": [403]}, CODE])),
+            (
+                {"when": [{"status": [401]}], "effect": "unknown", "disposition": "reconcile"},
+                error_rule(when=[{"status": [400]}], effect="unknown", disposition="reconcile"),
+            ),
+            (
+                {"effect": "unknown", "disposition": "retry_at"},
+                error_rule(effect="unknown", disposition="reconcile"),
+            ),
+            ({"disposition": "reconcile"}, error_rule(disposition="conflict")),
+            ({"disposition": "terminal", "wait": "1m"}, error_rule(disposition="retry_at", wait="1m")),
+        )
+    ),
+    Case(
+        "override",
+        in_profile("errors", [error_rule(when=[{"status": [504]}])]),
+        "profiles.main.errors[0]",
+        in_profile("errors", [error_rule()]),
+    ),
+    Case(
+        "override",
+        put("create", "conflict", value=[{"when": [{"status": [500]}]}]),
+        f"{A}.create.conflict[0].when",
+        put("create", "conflict", value=[{"when": [{"status": [409, 400]}, CODE]}]),
+    ),
+    Case(
+        "override",
+        put("update", "deleted", value=[{"status": [200]}]),
+        f"{A}.update.deleted[0]",
+        put("update", "deleted", value=[{"status": [404, 410]}, {"status": [200], "pointer": "/d", "equals": True}]),
+    ),
+    Case(
+        "override",
+        in_profile("rate_limit", {"detect": [{"status": [503]}]}),
+        "profiles.main.rate_limit.detect[0]",
+        in_profile("rate_limit", {"detect": [{"status": [403], "header": "X-Left", "equals": "0"}]}),
+    ),
+    *(
+        Case("wait", in_profile("rate_limit", {"wait": [bad]}), "profiles.main.rate_limit.wait[0]")
+        for bad in (
+            {},
+            {"header": "A"},
+            {"header": "A", "pointer": "/a", "unit": "seconds"},
+            {"fixed": "30s", "unit": "seconds"},
+            {"header": "A", "unit": "seconds", "regex": "^a$"},
+        )
+    ),
+    Case(
+        "wait",
+        in_profile("rate_limit", {"cap": "0s"}),
+        "profiles.main.rate_limit.cap",
+        in_profile(
+            "rate_limit",
+            {"cap": "1h", "wait": [{"header": "A", "unit": "iso8601"}, {"fixed": "30s"}, {"until": "utc_midnight"}]},
+        ),
+    ),
+    Case(
+        "id-source",
+        put("create", "response", "version", value=[{"from": "etag"}]),
+        f"{A}.create.response.version[0].from",
+        put("create", "response", "version", value=[{"from": "$response.header.ETag"}]),
+    ),
+    Case(
+        "id-pattern",
+        put("update", "merged", value={"successor": [{"from": "$response.header.Location", "regex": "x"}]}),
+        f"{A}.update.merged.successor[0].regex",
     ),
 ]
 

@@ -21,6 +21,14 @@ from pushlink.packs.schema import DIALECT, pack_schema
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "packs").glob("*.yaml"))
 Document = dict[str, Any]
 
+RULE: Document = {
+    "when": [{"status": [503], "pointer": "/code", "equals": "busy"}],
+    "effect": "not_applied",
+    "disposition": "retry_at",
+    "wait": "30s",
+    "because": "the remote's page on limits",
+}
+
 
 @pytest.fixture(scope="module")
 def validator() -> Draft202012Validator:
@@ -44,6 +52,12 @@ def full(good: Document) -> Document:
         "expires_after": "30d",
         "waives": {"credential_ref": True, "endpoint": False},
         "variables": {"realm": "r-1"},
+        "errors": [RULE],
+        "rate_limit": {
+            "detect": [{"status": [403], "header": "X-Left", "equals": "0"}],
+            "wait": [{"header": "X-Reset", "unit": "epoch_s", "regex": "^(.+)$"}, {"fixed": "30s"}],
+            "cap": "1h",
+        },
     }
     action = good["flows"][0]["actions"][0]
     action["when"] = [{"field": "a", "in": ["x", 1, True, None], "equals": "x", "present": True}]
@@ -51,7 +65,15 @@ def full(good: Document) -> Document:
         "method": "PUT",
         "headers": {"X-A": "b"},
         "body": {"encoding": "json", "media_type": "application/json", "envelope": {"a": [1, None, {"b": True}]}},
-        "success": {"status": [200, 201]},
+        "success": {"status": [200, 201], "assert": [{"pointer": "/ok", "in": [True, 1, "yes"], "present": True}]},
+        "conflict": [
+            {
+                "when": [{"status": [409], "pointer": "/code", "regex": "^dup.*$"}],
+                "existing_id": [{"from": "$response.body#/existing"}],
+                "variant": "archived",
+                "policy": "park",
+            }
+        ],
         "key_quoting": "odata_string",
         "query": {"v": "1"},
         "client_id": {"from": "field", "format": "token", "field": "a", "encode": {"md5_hex": True}},
@@ -61,6 +83,14 @@ def full(good: Document) -> Document:
         "id": [{"from": "$response.header.Location", "regex": "^/(.+)$", "decode": "percent"}],
         "id_rule": {"canonical": "integer_v1", "pattern": "^[0-9]+$", "length_max": 9},
         "candidates": [{"from": "$response.body#/id"}],
+        "composite": {"parts": [{"from": "$response.body#/a"}, {"from": "$response.body#/b"}], "separator": "/"},
+        "created": [{"status": [201]}],
+        "version": [{"from": "$response.header.ETag"}],
+    }
+    action["errors"] = [RULE | {"effect": "unknown", "disposition": "reconcile"}]
+    action["update"] |= {
+        "deleted": [{"status": [200], "pointer": "/deleted", "equals": True}, {"status": [404], "absent": False}],
+        "merged": {"successor": [{"from": "$response.body#/merged_into"}]},
     }
     action["update"] |= {"semantics": "replace", "idempotent": True, "body": {"envelope": {"d": {}}, "insert_at": "/d"}}
     action["update"]["body"] |= {

@@ -7,7 +7,6 @@ holds it, ends it, or (when an earlier send is in doubt) parks it; whatever stop
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pushlink.errors import Code
 from pushlink.flows.claimed import ClaimedCreate, ClaimedWriteback
@@ -22,7 +21,7 @@ from pushlink.protocol.outcome import Verdict, create_event, interpret
 from pushlink.protocol.snapshots import WritebackSnapshot
 from pushlink.protocol.states import CreateEvent, Hold, LinkEvent, MirrorStatus, Operation, follow_link
 from pushlink.store.lifecycle import Claims, Move
-from pushlink.store.rows import LinkRow, slots_of
+from pushlink.store.rows import LinkRow, RequestRow, slots_of
 
 
 def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
@@ -51,6 +50,7 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
             client_id=client_id_of(claimed.action, claimed.profile, claimed.request),
         ),
     )
+    writeback = writeback_of(claimed.request)
     answer = answer_of(
         claimed,
         steps.world,
@@ -58,9 +58,11 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
         send_ordinal=granted.send_ordinal,
         reply=reply,
         verdict=verdict,
-        event=create_event(verdict, has_mirror=claimed.request.writeback is not None),
+        event=create_event(verdict, has_mirror=writeback is not None),
+        link=_link_to_make(claimed, verdict, writeback, steps),
+        writeback=writeback,
+        values_digest=claimed.request.values_digest,
     )
-    answer = _with_link(answer, claimed, verdict, steps)
     recorded = yield record_tx(answer, steps)
     if isinstance(recorded, ClaimGone):
         yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
@@ -106,10 +108,21 @@ def mirror_tx(due: MirrorDue, steps: Steps) -> Tx:
     )
 
 
-def link_of(claimed: ClaimedCreate | ClaimedWriteback, *, link_id: str, remote_id: str, canonical_id: str) -> LinkRow:
+def writeback_of(request: RequestRow) -> WritebackSnapshot | None:
+    """The mirror that was frozen with a request, if there is one."""
+    return WritebackSnapshot.read(request.writeback) if request.writeback else None
+
+
+def link_of(
+    claimed: ClaimedCreate | ClaimedWriteback,
+    *,
+    link_id: str,
+    remote_id: str,
+    canonical_id: str,
+    writeback: WritebackSnapshot | None,
+) -> LinkRow:
     """The link row that a remote id makes, from what the attempt had frozen and from its slot's identity."""
     request, slot, attempt = claimed.request, claimed.slot, claimed.attempt
-    writeback = WritebackSnapshot.read(request.writeback) if request.writeback else None
     scope = claimed.profile.contract.destination_scope
     return LinkRow(
         id=link_id,
@@ -148,19 +161,17 @@ def link_of(claimed: ClaimedCreate | ClaimedWriteback, *, link_id: str, remote_i
     )
 
 
-def _with_link(answer: Answer, claimed: ClaimedCreate, verdict: Verdict, steps: Steps) -> Answer:
+def _link_to_make(
+    claimed: ClaimedCreate, verdict: Verdict, writeback: WritebackSnapshot | None, steps: Steps
+) -> LinkRow | None:
     if verdict.remote_id is None or verdict.canonical_id is None:
-        return answer
-    return replace(
-        answer,
-        link=link_of(
-            claimed,
-            link_id=steps.world.ids.fresh(),
-            remote_id=verdict.remote_id,
-            canonical_id=verdict.canonical_id,
-        ),
-        writeback=WritebackSnapshot.read(claimed.request.writeback) if claimed.request.writeback else None,
-        values_digest=claimed.request.values_digest,
+        return None
+    return link_of(
+        claimed,
+        link_id=steps.world.ids.fresh(),
+        remote_id=verdict.remote_id,
+        canonical_id=verdict.canonical_id,
+        writeback=writeback,
     )
 
 

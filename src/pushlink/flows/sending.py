@@ -6,6 +6,7 @@ resolved by the transport, so no flow ever holds a secret.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from pushlink.errors import Code, invariant
@@ -17,12 +18,12 @@ from pushlink.protocol.client_ids import read_client_id
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.extract import parse_place
 from pushlink.protocol.outcome import History, Verdict, delay_ms
-from pushlink.protocol.replies import Effect
-from pushlink.protocol.snapshots import ActionSnapshot, ProfileSnapshot
+from pushlink.protocol.replies import Disposition, Effect
+from pushlink.protocol.snapshots import ActionSnapshot, Digest, ProfileSnapshot, WritebackSnapshot
 from pushlink.protocol.states import CreateEvent, Hold, UpdateEvent
 from pushlink.store.attempts import Checkpoint
 from pushlink.store.credential_states import CredentialKey
-from pushlink.store.rows import RequestRow, read_headers
+from pushlink.store.rows import LinkRow, RequestRow, read_headers
 
 _UNAUTHORIZED: Final = 401
 
@@ -35,8 +36,6 @@ def wire_request(
 ) -> WireRequest:
     """The frozen request as the transport takes it, and the reply headers that interpretation will want."""
     response = action.contract.create.response
-    places = [parse_place(extractor.source) for extractor in (*response.id, *response.candidates)]
-    named = [place.name for place in places if place is not None and place.kind == "header"]
     invariant(request.body is not None, "the frozen body was erased before it was sent", attempt=request.attempt_id)
     return WireRequest(
         profile=profile.contract,
@@ -46,7 +45,7 @@ def wire_request(
         headers=read_headers(request.headers),
         body=bytes(request.body or b""),
         fresh_connection=fresh,
-        keep_headers=(*_ALWAYS_KEPT, *named),
+        keep_headers=_kept_headers(tuple(e.source for e in (*response.id, *response.candidates))),
     )
 
 
@@ -98,12 +97,21 @@ def answer_of(
     reply: StoredReply,
     verdict: Verdict,
     event: CreateEvent | UpdateEvent,
+    link: LinkRow | None = None,
+    writeback: WritebackSnapshot | None = None,
+    values_digest: Digest | None = None,
 ) -> Answer:
     """The parts of an answer that do not depend on the operation; notes a credential that the remote accepted."""
     if verdict.effect is Effect.APPLIED:
         world.note_accepted(owned.attempt.tenant, profile)
     returns = event in (CreateEvent.NOT_APPLIED, CreateEvent.REPLAY, UpdateEvent.NOT_APPLIED)
-    wait = delay_ms(verdict, profile.contract.retry, owned.attempt.retry_count, world.jitter_permille())
+    wait = (
+        delay_ms(verdict, profile.contract.retry, owned.attempt.retry_count, world.jitter_permille())
+        if returns
+        else None
+    )
+    # What a plain success has to say stands in its response row alone.
+    is_plain = verdict.effect is Effect.APPLIED and verdict.disposition is Disposition.FINALIZE
     return Answer(
         attempt=owned.attempt,
         token=owned.token,
@@ -120,11 +128,14 @@ def answer_of(
         candidate_id=next(iter(verdict.candidates), None),
         event=event,
         reason_code=None if verdict.effect is Effect.APPLIED and not verdict.hold else verdict.code,
-        detail={**verdict.evidence, "candidates": list(verdict.candidates), "row": verdict.row},
+        detail=None if is_plain else {**verdict.evidence, "candidates": list(verdict.candidates), "row": verdict.row},
         hold=verdict.hold,
-        retry_after_ms=wait if returns else None,
+        retry_after_ms=wait,
         counts_as_retry=verdict.burns_retry,
         in_doubt=True if verdict.effect not in (Effect.NOT_SENT, Effect.NOT_APPLIED, Effect.APPLIED) else None,
+        link=link,
+        writeback=writeback,
+        values_digest=values_digest,
         refused_credential=_refused_credential(owned, world, profile, reply, verdict),
     )
 
@@ -138,3 +149,9 @@ def _refused_credential(
         return None
     tenant = owned.attempt.tenant
     return CredentialKey(tenant=tenant, reference=reference, generation=world.generation_of(reference, tenant))
+
+
+@lru_cache(maxsize=1_024)
+def _kept_headers(sources: tuple[str, ...]) -> tuple[str, ...]:
+    places = [parse_place(source) for source in sources]
+    return (*_ALWAYS_KEPT, *(place.name for place in places if place is not None and place.kind == "header"))

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from pushlink.packs import grammar
 from pushlink.packs.lint_requests import check_request, check_variables
+from pushlink.packs.lint_responses import check_action_answers, check_criterion, check_profile_answers
 from pushlink.packs.model import Action, Destination, Pack
 from pushlink.packs.rules import RULE_ORDER, RULES, RULES_BY_NAME, Hit, Hits, LintFinding, Rule, Severity
 from pushlink.packs.tree import Node, Steps, value_place, write_path
@@ -25,7 +26,6 @@ from pushlink.protocol.contracts import (
     Condition,
     CreateContract,
     Criterion,
-    IdExtractor,
     Mirror,
     ProfileContract,
     UpdateContract,
@@ -38,9 +38,6 @@ from pushlink.protocol.values import encode_problems
 
 __all__ = ["RULES", "LintFinding", "Rule", "Severity", "lint"]
 
-
-#: Statuses whose responses never have a body (RFC 9110).
-_BODILESS: Final = frozenset({204, 205})
 
 #: No envelope of a pack is longer than its file may be; what the body may have is the profile's business.
 _PROBE_BYTES_MAX: Final = 16 * 1_048_576
@@ -138,6 +135,7 @@ def _check_profiles(pack: Pack) -> Hits:
         yield from _check_headers((*steps, "headers"), profile.headers)
         yield from _check_times(steps, profile)
         yield from check_variables(steps, profile)
+        yield from check_profile_answers(steps, profile)
 
 
 def _check_credential(steps: Steps, profile: ProfileContract) -> Hits:
@@ -184,11 +182,12 @@ def _check_actions(pack: Pack) -> Hits:
     reached = {place.destination_slot_id: pack.profiles.get(place.profile) for place in pack.destinations}
     for steps, action in _actions(pack):
         profile = reached.get(action.destination)
-        yield from _check_create((*steps, "create"), action.create)
+        yield from _check_request((*steps, "create"), action.create)
         yield from check_request((*steps, "create"), "create", action, profile)
         if action.update is not None:
             yield from _check_update((*steps, "update"), action.update)
             yield from check_request((*steps, "update"), "update", action, profile)
+        yield from check_action_answers(steps, action)
         yield from _check_mappings(steps, action)
         yield from _check_overlaps((*steps, "mappings"), action.mappings)
         yield from _check_envelope((*steps, "mappings"), "create", action.create.body, action.mappings)
@@ -208,37 +207,6 @@ def _check_actions(pack: Pack) -> Hits:
 def _check_request(steps: Steps, request: CreateContract | UpdateContract) -> Hits:
     yield from _check_headers((*steps, "headers"), request.headers)
     yield from _check_body((*steps, "body"), request.body)
-    if not request.success.status:
-        yield Hit("success-empty", (*steps, "success", "status"), "Write the statuses that mean done, such as [200].")
-
-
-def _check_create(steps: Steps, create: CreateContract) -> Hits:
-    yield from _check_request(steps, create)
-    extractors = create.response.id
-    if not extractors and create.client_id is None:
-        message = "Say where the id of the new record stands: response: {id: [{from: $response.body#/id}]}."
-        yield Hit("id-missing", (*steps, "response", "id"), message)
-    for name in ("id", "candidates"):
-        for index, extractor in enumerate(getattr(create.response, name)):
-            yield from _check_extractor((*steps, "response", name, index), extractor)
-    pattern = create.response.id_rule.pattern
-    if pattern is not None:
-        pattern_steps: Steps = (*steps, "response", "id_rule", "pattern")
-        problems = grammar.pattern_problems(pattern)
-        yield from (Hit("id-pattern", pattern_steps, problem) for problem in problems)
-    bodiless = sorted(_BODILESS.intersection(create.success.status))
-    in_body = bool(extractors) and all(grammar.is_in_body(extractor.source) for extractor in extractors)
-    if bodiless and in_body and create.client_id is None:
-        message = f"A {bodiless[0]} has no body, so its id is never found and the create parks. Read it from a header."
-        yield Hit("bodiless-success", (*steps, "success", "status"), message)
-
-
-def _check_extractor(steps: Steps, extractor: IdExtractor) -> Hits:
-    if problem := grammar.extractor_problem(extractor.source):
-        yield Hit("id-source", (*steps, "from"), problem)
-    if extractor.regex is not None:
-        problems = grammar.pattern_problems(extractor.regex, groups=1)
-        yield from (Hit("id-pattern", (*steps, "regex"), problem) for problem in problems)
 
 
 def _check_update(steps: Steps, update: UpdateContract) -> Hits:
@@ -363,8 +331,8 @@ def _check_tests(pack: Pack) -> Hits:
     for steps, condition in _instances(pack, Condition, ()):
         yield from _check_test(steps, condition, ("equals", "in", "present"), condition.one_of)
     for steps, criterion in _instances(pack, Criterion, ()):
-        parts = ("status", "header", "pointer")
-        yield from _check_test(steps, criterion, parts, criterion.one_of)
+        yield from _check_test(steps, criterion, ("status", "header", "pointer"), criterion.one_of)
+        yield from check_criterion(steps, criterion)
 
 
 def _check_test(steps: Steps, test: Condition | Criterion, parts: tuple[str, ...], one_of: object) -> Hits:

@@ -48,6 +48,8 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "remote_processing": "How long the remote may go on working after a call was cut off.",
         "expires_after": "How long a reservation may wait for its first send. Then it is held for an operator.",
         "waives": "Changes of this profile that existing links may live with.",
+        "errors": "How answers of this remote are read, after the action's own rules. The first that fits decides.",
+        "rate_limit": "How the remote says that it was asked too much, and how long it is left alone then.",
     },
     contracts.Auth: {
         "kind": "`bearer` sends `Authorization: Bearer` and the secret; `none` sends no credential.",
@@ -91,6 +93,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "mappings": "What the bodies hold.",
         "limits": "What the remote takes. It is checked before anything is reserved.",
         "mirror": "Local fields that show the remote id.",
+        "errors": "How answers are read where the built-in table would be wrong. The first that fits decides.",
     },
     contracts.Condition: {
         "field": "The source field that is looked at.",
@@ -109,6 +112,8 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "body": "How the body is built around the mapped values.",
         "success": "Which statuses mean done. Any other 2xx parks the attempt: applied, but no id is known.",
         "response": "Where the new record's id is found.",
+        "conflict": "Answers that mean that the record exists already. What they name is shown to people, never "
+        "adopted.",
     },
     contracts.UpdateContract: {
         "method": "The HTTP method.",
@@ -123,6 +128,8 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "idempotent": "Whether sending the same update again changes nothing more.",
         "creates_if_missing": "Whether the remote would create a record that is gone. Such an update is refused today.",
         "success": "Which statuses mean done.",
+        "deleted": "The record is gone when one of these holds. Its link is suspended, nothing is created again.",
+        "merged": "Where an answer names the record that this one became. Its link is suspended for a person.",
     },
     contracts.Body: {
         "encoding": "How the body is written.",
@@ -140,11 +147,60 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     },
     contracts.Success: {
         "status": "The statuses, from 200 to 299.",
+        "assert": "What must hold as well before the request counts as done. Otherwise `errors` decide, or it is "
+        "unknown.",
     },
     contracts.Response: {
         "id": "Where the id may be, in order. The first result that is not empty decides.",
+        "composite": "An id of several parts, in place of `id`.",
         "id_rule": "What an id looks like, and how two of them are compared.",
         "candidates": "Where other answers may name an existing record. It is shown to people, never adopted.",
+        "created": "The record was made by this request when all of these hold. Otherwise it existed before, and a "
+        "person decides.",
+        "version": "Where the record's version is, in order: an ETag or a field. It is kept on the link.",
+    },
+    contracts.CompositeId: {
+        "parts": "Where the parts are. Each must be found.",
+        "separator": "What is written between them. No part holds it.",
+    },
+    contracts.Criterion: {
+        "status": "The status is one of these.",
+        "header": "The header that is looked at.",
+        "pointer": "The JSON Pointer to what is looked at. It is found only in a whole JSON body.",
+        "equals": "It is this value: a text, a whole number, true or false.",
+        "in": "It is one of these values.",
+        "regex": "Its whole text matches this pattern.",
+        "absent": "`true`: nothing is there, or null, or an empty text, list or object.",
+        "present": "`true`: something is there. It is what is tested when nothing else is written.",
+    },
+    contracts.Conflict: {
+        "when": "All of these hold.",
+        "existing_id": "Where the existing record is named.",
+        "variant": "Whether it is `live` or `archived` there. It is shown to people.",
+        "policy": "`park`: nothing is adopted. An operator decides.",
+    },
+    contracts.Merged: {
+        "successor": "Where the other record is named, in order.",
+    },
+    contracts.ErrorRule: {
+        "when": "All of these hold.",
+        "effect": "`not_applied`: the remote did nothing. `unknown`: it may have.",
+        "disposition": "What follows. With `unknown` it is `reconcile`; `gone` and `conflict` suspend a link.",
+        "wait": "The shortest wait before it is sent again, with `retry_at`.",
+        "because": "Where the remote says so. Operators see it.",
+    },
+    contracts.RateLimit: {
+        "detect": "The answer is a throttle when one of these holds. A 429 is one anyway.",
+        "wait": "How long to wait, in order. The first that says something decides; without any, `Retry-After` does.",
+        "cap": "The longest wait.",
+    },
+    contracts.Wait: {
+        "header": "The header that says it.",
+        "pointer": "The JSON Pointer to what says it.",
+        "regex": "A pattern of its whole text, with one group around the time.",
+        "unit": "What stands there: a number of seconds, a date, or a moment as seconds or milliseconds since 1970.",
+        "fixed": "Always this long.",
+        "until": "`utc_midnight`: until the next day begins in UTC.",
     },
     contracts.IdExtractor: {
         "from": "`$response.body#/pointer` or `$response.header.Name`.",

@@ -7,7 +7,6 @@ data, `render.py` and `outcome.py` say what it means. A new field needs a row in
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -35,6 +34,20 @@ from pushlink.protocol.request_contracts import (
     Method,
     Preference,
 )
+from pushlink.protocol.response_contracts import (
+    Canonical,
+    CompositeId,
+    Conflict,
+    Criterion,
+    ErrorRule,
+    IdExtractor,
+    IdRule,
+    Merged,
+    RateLimit,
+    Response,
+    Success,
+    Wait,
+)
 
 __all__ = [
     "DURATION_MS_MAX",
@@ -48,89 +61,38 @@ __all__ = [
     "Canonical",
     "Clear",
     "ClientId",
+    "CompositeId",
     "Condition",
+    "Conflict",
     "Contract",
     "CreateContract",
     "Criterion",
     "DurationMs",
     "Encode",
+    "ErrorRule",
     "GraphQl",
     "IdExtractor",
     "IdRule",
     "KeyQuoting",
     "Limits",
     "Mapping",
+    "Merged",
     "Method",
     "Mirror",
     "PlainJson",
     "Pointer",
     "Preference",
     "ProfileContract",
+    "RateLimit",
     "Response",
     "Retry",
     "Scalar",
     "Success",
     "Timeouts",
     "UpdateContract",
+    "Wait",
     "Waivers",
 ]
-
-
-class Criterion(Contract):
-    """A closed test on a response: every part that is written must hold. Lint refuses a criterion without a part."""
-
-    status: tuple[int, ...] | None = None
-    header: str | None = None
-    pointer: Pointer | None = None
-    equals: Scalar = None
-    one_of: Annotated[tuple[Scalar, ...] | None, Field(alias="in")] = None
-    regex: str | None = None
-    absent: bool | None = None
-    present: bool | None = None
-
-
-class Canonical(StrEnum):
-    """Named, versioned ways to write one remote id; the version is part of the name so that a change is drift."""
-
-    EXACT_V1 = "exact_v1"  # opaque text, as received
-    INTEGER_V1 = "integer_v1"  # decimal digits of a JSON integer or of text
-    UUID_LOWER_V1 = "uuid_lower_v1"  # 8-4-4-4-12 hexadecimal digits in lower case
-    LOWER_V1 = "lower_v1"  # text in lower case (ASCII letters only)
-    CASE_CHECKSUM_18_V1 = "case_checksum_18_v1"  # 15 case-sensitive characters plus 3 that spell out their case
-
-
-class IdExtractor(Contract):
-    """Where an id stands: `$response.body#/pointer` or `$response.header.Name`, optionally one group of a regex."""
-
-    source: Annotated[str, Field(alias="from")]
-    regex: str | None = None
-    decode: Literal["none", "percent"] = "none"
-
-
-class IdRule(Contract):
-    """Which texts are remote ids at this destination, and how they are written for comparison."""
-
-    canonical: Canonical = Canonical.EXACT_V1
-    pattern: str | None = None
-    length_max: Annotated[int, Field(ge=1)] | None = None
-
-
-class Success(Contract):
-    """Statuses that mean "done" for one operation. Any other 2xx is applied, but not identified."""
-
-    status: tuple[Annotated[int, Field(ge=200, le=299)], ...]
-
-
-class Response(Contract):
-    """What to read from a response. The first id extractor with a non-empty result decides on a success.
-
-    `candidates` read any other answer (a duplicate that names the existing record, say); what they find is evidence for
-    a person and is never adopted by itself.
-    """
-
-    id: tuple[IdExtractor, ...] = ()
-    id_rule: IdRule = IdRule()
-    candidates: tuple[IdExtractor, ...] = ()
 
 
 class CreateContract(Contract):
@@ -146,6 +108,7 @@ class CreateContract(Contract):
     body: Body = Body()
     success: Success = Success(status=(200, 201, 203))
     response: Response = Response()
+    conflict: Annotated[tuple[Conflict, ...], LATER] = ()
 
 
 class UpdateContract(Contract):
@@ -162,6 +125,8 @@ class UpdateContract(Contract):
     idempotent: bool = False
     creates_if_missing: bool = False
     success: Success = Success(status=(200, 202, 204))
+    deleted: Annotated[tuple[Criterion, ...], LATER] = ()
+    merged: Annotated[Merged | None, LATER] = None
 
 
 class Mirror(Contract):
@@ -236,6 +201,8 @@ class ProfileContract(Contract):
     remote_processing_ms: Annotated[DurationMs, Field(alias="remote_processing")] = 600_000
     expires_after_ms: Annotated[DurationMs | None, Field(alias="expires_after")] = None
     waives: Waivers = Waivers()
+    errors: Annotated[tuple[ErrorRule, ...], LATER] = ()
+    rate_limit: Annotated[RateLimit, LATER] = RateLimit()
 
 
 class ActionContract(Contract):
@@ -246,3 +213,4 @@ class ActionContract(Contract):
     mappings: tuple[Mapping, ...]
     limits: Annotated[Limits, LATER] = Limits()
     mirror: Mirror | None = None
+    errors: Annotated[tuple[ErrorRule, ...], LATER] = ()

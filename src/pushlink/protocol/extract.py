@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from pushlink.protocol import jsontext
-from pushlink.protocol.contracts import ActionContract, IdExtractor
+from pushlink.protocol.contracts import ActionContract, CompositeId, IdExtractor
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.jsontext import Number, Parsed
 from pushlink.protocol.patterns import full_match, pattern_problem
@@ -72,9 +73,54 @@ def extractor_problem(extractor: IdExtractor) -> str | None:
 
 def extract_id(action: ActionContract, reply: StoredReply, *, headers: bool = True) -> Found:
     """The remote id that a success answered with, or why there is none; without `headers` only the body may say it."""
+    composite = action.create.response.composite
+    if composite is not None:
+        return _join(action, composite, reply, headers=headers)
     extractors = [extractor for extractor in action.create.response.id if headers or _is_in_body(extractor)]
     if not extractors:
         return NoId(reason=Reason.NO_EXTRACTOR)
+    found = _first(extractors, reply)
+    return found if isinstance(found, NoId) else read_remote_id(action, found)
+
+
+def extract_version(action: ActionContract, reply: StoredReply) -> str | None:
+    """The version of the record that an answer shows, as it stands there; `None` when it shows none."""
+    found = _first(action.create.response.version, reply)
+    return None if isinstance(found, NoId) else found
+
+
+def extract_named(action: ActionContract, extractors: Iterable[IdExtractor], reply: StoredReply) -> tuple[str, ...]:
+    """Every remote id that these places of an answer name: evidence for a person."""
+    texts: list[str] = []
+    for found in _look(extractors, reply, with_lists=True):
+        if isinstance(found, tuple):
+            texts.extend(text for text in found if isinstance(read_remote_id(action, text), Extracted))
+    return tuple(dict.fromkeys(texts))[:CANDIDATES_MAX]
+
+
+def extract_text(extractor: IdExtractor, reply: StoredReply) -> str | None:
+    """The one text at a place that need not be an id; `None` when there is none."""
+    found = _first((extractor,), reply)
+    return None if isinstance(found, NoId) else found
+
+
+def _join(action: ActionContract, composite: CompositeId, reply: StoredReply, *, headers: bool) -> Found:
+    """An id of several parts; a part that holds the separator would make two ids of one spelling."""
+    if not headers and not all(_is_in_body(part) for part in composite.parts):
+        return NoId(reason=Reason.NO_EXTRACTOR)
+    texts: list[str] = []
+    for part in composite.parts:
+        found = _first((part,), reply)
+        if isinstance(found, NoId):
+            return found
+        if composite.separator in found:
+            return NoId(reason=Reason.NOT_CANONICAL, candidate=found)
+        texts.append(found)
+    return read_remote_id(action, composite.separator.join(texts))
+
+
+def _first(extractors: Iterable[IdExtractor], reply: StoredReply) -> str | NoId:
+    """What the first extractor that finds something found, or the best reason why there is nothing."""
     missing = NoId(reason=Reason.ABSENT)
     for found in _look(extractors, reply):
         match found:
@@ -85,7 +131,7 @@ def extract_id(action: ActionContract, reply: StoredReply, *, headers: bool = Tr
             case NoId():
                 return found
             case (text, *_):
-                return read_remote_id(action, text)
+                return text
     return missing
 
 
@@ -100,10 +146,11 @@ def extract_known(action: ActionContract, reply: StoredReply, client_id: str | N
 def extract_candidates(action: ActionContract, reply: StoredReply) -> tuple[str, ...]:
     """Every id that an answer names without being a success: evidence for a person, adopted by nobody (D-27)."""
     response = action.create.response
-    texts: list[str] = []
-    for found in _look((*response.candidates, *response.id), reply, with_lists=True):
-        if isinstance(found, tuple):
-            texts.extend(text for text in found if isinstance(read_remote_id(action, text), Extracted))
+    named = extract_named(action, (*response.candidates, *response.id), reply)
+    if response.composite is None:
+        return named
+    joined = _join(action, response.composite, reply, headers=True)
+    texts = (*named, joined.remote_id) if isinstance(joined, Extracted) else named
     return tuple(dict.fromkeys(texts))[:CANDIDATES_MAX]
 
 
@@ -122,7 +169,7 @@ def _look(extractors: Iterable[IdExtractor], reply: StoredReply, *, with_lists: 
             yield NoId(reason=Reason.RULE_UNUSABLE)
         elif place.kind == "body":
             if not is_parsed:
-                body, is_parsed = _body(reply), True
+                body, is_parsed = read_body(reply), True
             if isinstance(body, NoId):
                 yield body
             else:
@@ -133,13 +180,18 @@ def _look(extractors: Iterable[IdExtractor], reply: StoredReply, *, with_lists: 
             yield _narrow(extractor, (str(reply.status),) if reply.status is not None else NoId(reason=Reason.ABSENT))
 
 
-def _body(reply: StoredReply) -> Parsed | NoId:
+def read_body(reply: StoredReply) -> Parsed | NoId:
+    """The body as JSON, `None` for an empty one; no value at all unless it is there whole and strict."""
     if not reply.body_complete or reply.body_size != len(reply.body):
         return NoId(reason=Reason.BODY_INCOMPLETE)
-    if not reply.body:
-        return None
+    return _parsed(reply.body) if reply.body else None
+
+
+@lru_cache(maxsize=4)
+def _parsed(body: bytes) -> Parsed | NoId:
+    """One answer is asked many questions; whoever gets the value only reads it."""
     try:
-        return jsontext.read(reply.body)
+        return jsontext.read(body)
     except ValueError:
         return NoId(reason=Reason.BODY_UNREADABLE)
 

@@ -9,19 +9,28 @@ never guessed: a success without one parks, a duplicate answer only names candid
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pushlink.errors import Code
 from pushlink.protocol.contracts import ActionContract, ProfileContract, Retry
+from pushlink.protocol.criteria import all_hold
+from pushlink.protocol.declarations import Reading, asserts_hold, declared_reading, is_success
 from pushlink.protocol.evidence import StoredReply
-from pushlink.protocol.extract import extract_candidates, extract_id, extract_known
-from pushlink.protocol.remoteids import Extracted, NoId
+from pushlink.protocol.extract import (
+    CANDIDATES_MAX,
+    extract_candidates,
+    extract_id,
+    extract_known,
+    extract_named,
+    extract_version,
+)
+from pushlink.protocol.remoteids import Extracted, NoId, read_remote_id
 from pushlink.protocol.replies import (
     APPLIED,
     BY_STATUS,
+    MATCHED,
     NOT_SENT,
     UNAUTHENTICATED,
     UNIDENTIFIED,
@@ -32,17 +41,7 @@ from pushlink.protocol.replies import (
     Meaning,
 )
 from pushlink.protocol.states import CreateEvent, Hold, Operation, UpdateEvent
-
-#: No remote may put a request off for longer by a header; a person looks at it before.
-RETRY_AFTER_MS_MAX: Final = 86_400_000
-
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_DATE: Final = re.compile(
-    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), (?P<day>\d{2}) (?P<month>[A-Z][a-z]{2}) (?P<year>\d{4}) "
-    r"(?P<hour>\d{2}):(?P<minute>\d{2}):(?P<second>\d{2}) GMT",
-    re.ASCII,
-)
-_SECONDS: Final = re.compile(r"[0-9]{1,9}")
+from pushlink.protocol.waits import retry_after_ms, throttle_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +73,7 @@ class Verdict:
     remote_id: str | None = None
     canonical_id: str | None = None
     candidates: tuple[str, ...] = ()
+    remote_version: str | None = None  # the version of the record that an applied request left
     retry_after_ms: int | None = None  # what the remote asked for, bounded
     burns_retry: bool = False
     hold: Hold | None = None
@@ -116,6 +116,7 @@ _UPDATE_EVENTS: Final[Mapping[tuple[Effect, Disposition], UpdateEvent]] = {
     (Effect.NOT_APPLIED, Disposition.GONE): UpdateEvent.REMOTE_GONE,
     (Effect.NOT_APPLIED, Disposition.CONFLICT): UpdateEvent.REMOTE_CONFLICT,
     (Effect.APPLIED, Disposition.CONFLICT): UpdateEvent.REMOTE_CONFLICT,
+    (Effect.APPLIED, Disposition.GONE): UpdateEvent.REMOTE_GONE,
     (Effect.APPLIED, Disposition.FINALIZE): UpdateEvent.APPLIED,
     (Effect.APPLIED_UNIDENTIFIED, Disposition.PARK): UpdateEvent.UNKNOWN,
     (Effect.ACCEPTED_PENDING, Disposition.PARK): UpdateEvent.UNKNOWN,
@@ -132,29 +133,37 @@ def interpret(
     *,
     received_at: dt.datetime | None = None,
 ) -> Verdict:
-    """The verdict on one send. `received_at` is when the reply was stored, for a `Retry-After` that is a date."""
-    row, meaning = _read(operation, action, reply, history)
+    """The verdict on one send. `received_at` is a moment of the database not after the reply; waits may be dates."""
+    reading = _read(operation, action, profile, reply, history)
+    meaning = reading.meaning
     is_create = operation is Operation.CREATE
     found = extract_known(action, reply, history.client_id) if is_create and meaning is APPLIED else None
+    successors: tuple[str, ...] = ()
     if isinstance(found, NoId):
         meaning = UNIDENTIFIED
-    elif operation is Operation.UPDATE and meaning is APPLIED and _names_another(action, reply, history):
-        meaning = replace(APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CHANGED)
+    elif isinstance(found, Extracted) and not all_hold(action.create.response.created, reply):
+        meaning = MATCHED
+    elif operation is Operation.UPDATE:
+        successors = _successors(action, reply, history)
+        if meaning is APPLIED and (successors or _names_another(action, reply, history)):
+            meaning = replace(APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CHANGED)
+    is_throttle = meaning.code is Code.THROTTLED
     meaning = _after_history(operation, meaning, profile, history)
     is_retry = meaning.disposition is Disposition.RETRY_AT
-    identified = found if isinstance(found, Extracted) else None
+    identified = found if isinstance(found, Extracted) and meaning is APPLIED else None
     return Verdict(
         effect=meaning.effect,
         disposition=meaning.disposition,
         code=meaning.code,
-        row=row,
+        row=reading.row,
         remote_id=identified.remote_id if identified else None,
         canonical_id=identified.canonical if identified else None,
-        candidates=() if identified or operation is Operation.UPDATE else _candidates(action, reply, found),
-        retry_after_ms=retry_after_ms(reply, received_at) if is_retry else None,
+        candidates=successors if operation is Operation.UPDATE else _candidates(action, reply, found, reading, meaning),
+        remote_version=extract_version(action, reply) if meaning is APPLIED else None,
+        retry_after_ms=_wait_ms(reading, profile, reply, received_at, is_throttle=is_throttle) if is_retry else None,
         burns_retry=is_retry and meaning.burns_retry,
         hold=Hold.CREDENTIAL if _parks_profile(meaning) else None,
-        evidence=_evidence(reply, history, found),
+        evidence=_evidence(reply, history, found, reading, successors),
     )
 
 
@@ -182,44 +191,32 @@ def delay_ms(verdict: Verdict, retry: Retry, count: int, jitter_permille: int) -
     return max(asked + asked * jitter_permille // 10_000, backoff_ms(retry, count, jitter_permille))
 
 
-def retry_after_ms(reply: StoredReply, received_at: dt.datetime | None = None) -> int | None:
-    """What `Retry-After` asks for, as a delay: seconds, or a date that is read against the reply's own `Date`."""
-    asked = _header(reply, "retry-after")
-    if asked is None:
-        return None
-    if _SECONDS.fullmatch(asked):
-        return min(int(asked) * 1_000, RETRY_AFTER_MS_MAX)
-    moment, start = _http_date(asked), _http_date(_header(reply, "date") or "") or received_at
-    if moment is None or start is None:
-        return None
-    return max(0, min((moment - start) // dt.timedelta(milliseconds=1), RETRY_AFTER_MS_MAX))
-
-
-def _read(operation: Operation, action: ActionContract, reply: StoredReply, history: History) -> tuple[str, Meaning]:
-    """The row and the meaning of this reply alone."""
+def _read(
+    operation: Operation, action: ActionContract, profile: ProfileContract, reply: StoredReply, history: History
+) -> Reading:
+    """The row and the meaning of this reply alone: declared rules, declared success, then the built-in table."""
     trace = reply.trace
     if reply.status is None:
         started = trace.request_started or trace.request_sent or trace.response_started or trace.response_complete
         if reply.error is not None and not started:
-            return "nothing was sent", NOT_SENT
-        return "no answer", UNKNOWN
+            return Reading(row="nothing was sent", meaning=NOT_SENT)
+        return Reading(row="no answer", meaning=UNKNOWN)
     if not trace.request_started:
-        return "an answer to nothing", UNKNOWN
-    if reply.status in _success(operation, action):
-        return "declared success", APPLIED
+        return Reading(row="an answer to nothing", meaning=UNKNOWN)
+    reading = declared_reading(operation, action, profile, reply)
+    if reading is None and is_success(operation, action, reply):
+        if not asserts_hold(operation, action, reply):
+            return Reading(row="success that does not show what it must", meaning=UNKNOWN)
+        return Reading(row="declared success", meaning=APPLIED)
     row = BY_STATUS.get(reply.status, UNLISTED)
-    meaning = row.meaning(operation)
-    if meaning.disposition is Disposition.GONE and not history.credential_proven:
-        return row.name, UNAUTHENTICATED
+    reading = reading or Reading(row=row.name, meaning=row.meaning(operation))
+    meaning = reading.meaning
+    needs_proof = meaning.disposition is Disposition.GONE and meaning.effect is Effect.NOT_APPLIED
+    if needs_proof and not history.credential_proven:
+        return replace(reading, meaning=UNAUTHENTICATED)
     if meaning.disposition is Disposition.REAUTH_ONCE and history.reauthenticated:
-        return row.name, UNAUTHENTICATED
-    return row.name, meaning
-
-
-def _success(operation: Operation, action: ActionContract) -> tuple[int, ...]:
-    if operation is Operation.CREATE:
-        return action.create.success.status
-    return action.update.success.status if action.update is not None else ()
+        return replace(reading, meaning=UNAUTHENTICATED)
+    return reading
 
 
 def _after_history(operation: Operation, meaning: Meaning, profile: ProfileContract, history: History) -> Meaning:
@@ -247,19 +244,52 @@ def _names_another(action: ActionContract, reply: StoredReply, history: History)
     return isinstance(found, Extracted) and found.canonical != history.canonical_id
 
 
-def _candidates(action: ActionContract, reply: StoredReply, found: Extracted | NoId | None) -> tuple[str, ...]:
-    if reply.status is None:
+def _successors(action: ActionContract, reply: StoredReply, history: History) -> tuple[str, ...]:
+    """The records that the linked one was merged into, as the answer names them; never the linked one itself."""
+    merged = action.update.merged if action.update is not None else None
+    if merged is None or reply.status is None:
         return ()
-    named = extract_candidates(action, reply)
-    refused = found.candidate if isinstance(found, NoId) else None
-    return named if refused is None or refused in named else (refused, *named)
+    named = [(text, read_remote_id(action, text)) for text in extract_named(action, merged.successor, reply)]
+    return tuple(
+        text for text, found in named if isinstance(found, Extracted) and found.canonical != history.canonical_id
+    )
+
+
+def _candidates(
+    action: ActionContract, reply: StoredReply, found: Extracted | NoId | None, reading: Reading, meaning: Meaning
+) -> tuple[str, ...]:
+    if reply.status is None or meaning is APPLIED:
+        return ()
+    refused = found.candidate if isinstance(found, NoId) else found.remote_id if found is not None else None
+    named = (refused, *reading.candidates, *extract_candidates(action, reply))
+    return tuple(dict.fromkeys(text for text in named if text is not None))[:CANDIDATES_MAX]
+
+
+def _wait_ms(
+    reading: Reading,
+    profile: ProfileContract,
+    reply: StoredReply,
+    received_at: dt.datetime | None,
+    *,
+    is_throttle: bool,
+) -> int | None:
+    """What is waited at least: the remote's own word, and for a throttle the places that the profile declares."""
+    said = throttle_ms(profile.rate_limit, reply, received_at) if is_throttle else retry_after_ms(reply, received_at)
+    asked = [wait for wait in (said, reading.wait_ms) if wait is not None]
+    return max(asked, default=None)
 
 
 def _parks_profile(meaning: Meaning) -> bool:
     return meaning.disposition is Disposition.PARK and meaning.code is Code.UNAUTHENTICATED
 
 
-def _evidence(reply: StoredReply, history: History, found: Extracted | NoId | None) -> dict[str, object]:
+def _evidence(
+    reply: StoredReply,
+    history: History,
+    found: Extracted | NoId | None,
+    reading: Reading,
+    successors: tuple[str, ...],
+) -> dict[str, object]:
     facts: dict[str, object] = {
         "status": reply.status,
         "error": reply.error,
@@ -271,21 +301,11 @@ def _evidence(reply: StoredReply, history: History, found: Extracted | NoId | No
         "send_ordinal": history.send_ordinal,
         "in_doubt": history.in_doubt,
     }
-    if isinstance(found, NoId):
-        facts["no_id"] = found.reason
-    return facts
-
-
-def _header(reply: StoredReply, name: str) -> str | None:
-    return next((value.strip() for header, value in reply.headers if header.lower() == name), None)
-
-
-def _http_date(text: str) -> dt.datetime | None:
-    match = _DATE.fullmatch(text)
-    if match is None or match["month"] not in _MONTHS:
-        return None
-    year, day, hour, minute, second = (int(match[name]) for name in ("year", "day", "hour", "minute", "second"))
-    try:
-        return dt.datetime(year, _MONTHS.index(match["month"]) + 1, day, hour, minute, second, tzinfo=dt.UTC)
-    except ValueError:
-        return None
+    more: dict[str, object | None] = {
+        "error_text": reply.error_text or None,
+        "no_id": found.reason if isinstance(found, NoId) else None,
+        "because": reading.because,
+        "variant": reading.variant,
+        "successor": next(iter(successors), None),
+    }
+    return facts | {name: value for name, value in more.items() if value is not None}

@@ -13,7 +13,7 @@ from typing import Final, get_args, get_origin
 
 from pydantic import BaseModel
 
-from pushlink.protocol.contracts import ActionContract, Condition, Contract, Criterion, Encode, ProfileContract
+from pushlink.protocol.contracts import ActionContract, Condition, Contract, Encode, ProfileContract
 
 
 class Surface(StrEnum):
@@ -57,8 +57,35 @@ class Surface(StrEnum):
 
 _S = Surface
 
+#: Where a pack tests answers; each test there has the same parts, and a change of one is a change of how answers are
+#: read. Of a throttle it is one of when something is sent again.
+_CRITERIA: Final[Mapping[str, Surface]] = {
+    "action.create.success.assert[]": _S.RESPONSE,
+    "action.create.response.created[]": _S.RESPONSE,
+    "action.create.conflict[].when[]": _S.RESPONSE,
+    "action.update.success.assert[]": _S.RESPONSE,
+    "action.update.deleted[]": _S.RESPONSE,
+    "action.errors[].when[]": _S.RESPONSE,
+    "profile.errors[].when[]": _S.RESPONSE,
+    "profile.rate_limit.detect[]": _S.RETRY_POLICY,
+}
+_CRITERION_PARTS: Final = ("status", "header", "pointer", "equals", "in", "regex", "absent", "present")
+
+#: Where a pack says at which places of an answer something stands.
+_EXTRACTORS: Final = (
+    "action.create.response.id[]",
+    "action.create.response.composite.parts[]",
+    "action.create.response.candidates[]",
+    "action.create.response.version[]",
+    "action.create.conflict[].existing_id[]",
+    "action.update.merged.successor[]",
+)
+_EXTRACTOR_PARTS: Final = ("from", "regex", "decode")
+
 #: Every field of a pack and the surface that its change is.
 FIELD_ROWS: Final[Mapping[str, Surface]] = {
+    **{f"{place}.{part}": surface for place, surface in _CRITERIA.items() for part in _CRITERION_PARTS},
+    **{f"{place}.{part}": _S.RESPONSE for place in _EXTRACTORS for part in _EXTRACTOR_PARTS},
     "profile.base_url": _S.ENDPOINT,
     "profile.variables": _S.ENDPOINT,
     "profile.endpoint_class": _S.ENDPOINT,
@@ -100,15 +127,12 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     "action.create.body.graphql.operation_name": _S.BODY,
     "action.create.body.merge": _S.BODY,
     "action.create.success.status": _S.RESPONSE,
-    "action.create.response.id[].from": _S.RESPONSE,
-    "action.create.response.id[].regex": _S.RESPONSE,
-    "action.create.response.id[].decode": _S.RESPONSE,
+    "action.create.response.composite.separator": _S.RESPONSE,
     "action.create.response.id_rule.canonical": _S.DESTINATION,
     "action.create.response.id_rule.pattern": _S.RESPONSE,
     "action.create.response.id_rule.length_max": _S.RESPONSE,
-    "action.create.response.candidates[].from": _S.RESPONSE,
-    "action.create.response.candidates[].regex": _S.RESPONSE,
-    "action.create.response.candidates[].decode": _S.RESPONSE,
+    "action.create.conflict[].variant": _S.RESPONSE,
+    "action.create.conflict[].policy": _S.RESPONSE,
     "action.update.method": _S.BODY,
     "action.update.path": _S.UPDATE_PATH,
     "action.update.key_quoting": _S.UPDATE_PATH,
@@ -152,6 +176,16 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     "action.mappings[].chars_max": _S.MAPPING,
     "action.limits.body_bytes": _S.RETRY_POLICY,
     "action.limits.field_chars": _S.RETRY_POLICY,
+    **{
+        f"{holder}.errors[].{part}": _S.RESPONSE
+        for holder in ("action", "profile")
+        for part in ("effect", "disposition", "wait", "because")
+    },
+    "profile.rate_limit.cap": _S.RETRY_POLICY,
+    **{
+        f"profile.rate_limit.wait[].{part}": _S.RETRY_POLICY
+        for part in ("header", "pointer", "regex", "unit", "fixed", "until")
+    },
     "action.mirror.remote_id_field": _S.MIRROR,
     "action.mirror.provenance_field": _S.MIRROR,
     "action.mirror.provenance_value": _S.MIRROR,
@@ -159,14 +193,6 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     "when.equals": _S.FLOW_VERSION,
     "when.in": _S.FLOW_VERSION,
     "when.present": _S.FLOW_VERSION,
-    "criterion.status": _S.RESPONSE,
-    "criterion.header": _S.RESPONSE,
-    "criterion.pointer": _S.RESPONSE,
-    "criterion.equals": _S.RESPONSE,
-    "criterion.in": _S.RESPONSE,
-    "criterion.regex": _S.RESPONSE,
-    "criterion.absent": _S.RESPONSE,
-    "criterion.present": _S.RESPONSE,
 }
 
 #: Where a walk of the contracts starts; each field path begins with one of these names.
@@ -174,7 +200,6 @@ ROOTS: Final[Mapping[str, type[Contract]]] = {
     "profile": ProfileContract,
     "action": ActionContract,
     "when": Condition,
-    "criterion": Criterion,
 }
 
 
