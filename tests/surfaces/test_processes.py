@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ def test_from_an_empty_folder_to_a_linked_record(tmp_path: Path, remote: FaultyR
     assert {row["status"] for row in shop.process("attempts", "--json").document["attempts"]} == {"finalized"}
 
 
+def wait_for(shop: Shop, process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
+    """Wait for what the remote sees; a worker that never came so far is ended and tells why."""
+    if not shop.remote.wait_until(holds, seconds=60):
+        process.kill()
+        out, err = process.communicate()
+        pytest.fail(f"the remote saw nothing of the worker, which said:\n{out}\n{err}")
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.rule("D-18")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -57,7 +66,7 @@ def test_a_worker_stops_gracefully_and_records_what_was_in_flight(local_shop: Sh
     shop.note(1)
     shop.run("save", "Note", 1, "--user", "ann")
     with shop.start("worker", "--json") as process:
-        assert shop.remote.wait_until(lambda: shop.remote.creates == 1, seconds=30)
+        wait_for(shop, process, lambda: shop.remote.creates == 1)
         process.send_signal(number)
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -75,7 +84,7 @@ def test_a_second_signal_ends_a_worker_at_once(local_shop: Shop) -> None:
     shop.note(1)
     shop.run("save", "Note", 1, "--user", "ann")
     with shop.start("worker", "--log-format", "json") as process:
-        assert shop.remote.wait_until(lambda: len(shop.remote.log) == 1, seconds=30)
+        wait_for(shop, process, lambda: len(shop.remote.log) == 1)
         process.send_signal(signal.SIGTERM)
         for line in process.stderr:
             if "stopping" in line:
