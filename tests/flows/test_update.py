@@ -129,7 +129,7 @@ def test_a_save_between_claim_and_settlement_is_not_lost(stage: Stage, ends: str
 
 @pytest.mark.rule("D-19", "PA-11")
 def test_an_update_that_was_given_back_gives_way_whole_to_a_newer_version(stage: Stage) -> None:
-    """Rendered, throttled, and meanwhile outdated, before or while it was on the wire: only the newest is sent again."""
+    """Rendered, throttled, and outdated, before or while it was on the wire: only the newest is sent again."""
     stage.linked(1, **ADA)
     stage.remote.script.next(verbs.answer(429), verbs.answer(429), when=updating)
     stage.save(1, name="second")

@@ -108,7 +108,7 @@ def test_tries_of_a_mirror_are_counted_apart_from_those_of_the_send(make_stage: 
     _refuse_mirrors(stage.engine)
     stage.remote.script.next(*[verbs.refuse_connection()] * 5)
     stage.save(1, **ADA)
-    for _ in range(6):
+    for _ in range(7):
         stage.drain()
         stage.clock_forward()
     assert stage.attempt()["status"] == "writeback_pending"
