@@ -208,6 +208,13 @@ BASE: dict[str, Any] = {
 FIXED = {"action.create.conflict[].policy"}
 
 
+CHANGED |= {
+    path.replace("mappings[]", "create.client_id"): value
+    for path, value in CHANGED.items()
+    if path.startswith("action.mappings[].encode.")
+}
+
+
 def contracts(document: dict[str, Any]) -> tuple[Any, Any]:
     return (
         ROOTS["action"].model_validate_json(json.dumps(document["action"])),
