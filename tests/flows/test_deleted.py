@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
 from flows.stage import USER, Stage
 from pushlink.flows.deleted import Deleted
@@ -15,7 +16,7 @@ ADA = {"name": "Ada", "email": "ada@example.com"}
 def delete(stage: Stage, record_id: int = 1, *, commit: bool = True) -> list[Deleted]:
     with stage.engine.connect() as conn, conn.begin() as transaction:
         found = stage.runtime.deleted(conn, "Person", record_id, user=USER)
-        conn.exec_driver_sql(f"DELETE FROM person WHERE id = {record_id}")
+        conn.execute(sa.text("DELETE FROM person WHERE id = :id"), {"id": record_id})
         if not commit:
             transaction.rollback()
         return found

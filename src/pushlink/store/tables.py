@@ -29,30 +29,8 @@ from pushlink.protocol.states import (
 from pushlink.store.columns import METADATA, PREFIX, UtcTime, count, flag, table, text, time
 from pushlink.store.dialect import partial_index, serial_column
 
-__all__ = [
-    "APPEND_ONLY",
-    "METADATA",
-    "PREFIX",
-    "PROTECTED_TABLES",
-    "UtcTime",
-    "attempt_event",
-    "backfill",
-    "backfill_refusal",
-    "checkpoint_mark",
-    "connector_slot",
-    "credential_state",
-    "deployment",
-    "frozen_document",
-    "operator_action",
-    "pack_install",
-    "push_attempt",
-    "push_request",
-    "push_response",
-    "push_slot",
-    "remote_link",
-    "remote_throttle",
-    "revalidation_receipt",
-]
+#: What is handed on from `columns.py`.
+__all__ = ["METADATA", "PREFIX", "UtcTime"]
 
 
 def _words(values: Iterable[StrEnum]) -> str:
