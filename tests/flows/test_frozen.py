@@ -135,7 +135,7 @@ def test_an_update_is_rendered_once_and_sent_again_as_it_was(stage: Stage) -> No
     assert len(stage.rows("push_request", attempt_id=stage.attempt(operation="update")["id"])) == 1
 
 
-@pytest.mark.rule("RR-01", "C-088")
+@pytest.mark.rule("RR-02", "AT-07")
 def test_an_unknown_commit_of_the_reservation_leaves_one_attempt(stage: Stage) -> None:
     """A host that does not know whether it committed saves again: the values are wanted already."""
     stage.put(1, **ADA)
