@@ -30,7 +30,7 @@ real: $(STAMP) ## push real data to a real server that nobody here wrote, and co
 	$(BIN)/python examples/real/run.py
 
 bench-small: $(STAMP) ## measure pushes per second beside a job queue that does the same requests
-	$(BIN)/python benchmarks/small.py
+	$(BIN)/python -m benchmarks.small
 
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check .

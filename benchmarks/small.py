@@ -4,15 +4,19 @@ Each variant runs in a fresh process, so that CPU times are its own; rounds are 
 everybody. PgQueuer claims a job, sends the POST and inserts one row with the answer; it promises nothing of what
 pushlink does. Read the ratio and the CPU per push, not the absolute rates.
 
-    python -m benchmarks.small [--count 3000] [--rounds 2] [--write]
+    python -m benchmarks.small [--count 4000] [--rounds 2] [--only VARIANT] [--write]
+
+`--write` keeps the medians in `benchmarks/README.md`; the raw figures are always kept in `build/bench-small.json`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import datetime as dt
 import json
 import os
+import platform
 import resource
 import secrets
 import shutil
@@ -32,6 +36,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from plugins.postgres import Server, new_home  # noqa: E402 - found through the line above
 
 CONCURRENCY = 128
+
+#: Where the README keeps the figures.
+START, END = "<!-- figures -->", "<!-- end of the figures -->"
 
 PACK = """
 pack: bench
@@ -65,6 +72,7 @@ class Figure:
     """One run: pushes a second, and CPU microseconds a push of the worker and of the database server."""
 
     variant: str
+    creates: int  # accepted by the stub, which is as many as there were records
     pushes_s: float
     worker_us: float
     database_us: float | None
@@ -138,11 +146,12 @@ def run_pushlink(url: str, port: int, count: int, *, mirror: bool) -> tuple[floa
             runtime.save_many(conn, [("Thing", i) for i in range(start, min(start + 1_000, count + 1))], user="b")
     options = WorkerOptions(sends_max=CONCURRENCY, claim_max=CONCURRENCY, idle_horizon_s=0.0)
     started, cpu = time.perf_counter(), _cpu()
-    import gc; gc.collect(); gc.freeze(); gc.set_threshold(100_000, 50, 100)
     uvloop.run(runtime.worker(options=options).run(until_idle=True))
     elapsed, used = time.perf_counter() - started, _cpu() - cpu
     with runtime.engine.begin() as conn:
-        done = conn.execute(sa.text("SELECT count(*) FROM pushlink_remote_link WHERE status = 'finalized'")).scalar_one()
+        done = conn.execute(
+            sa.text("SELECT count(*) FROM pushlink_remote_link WHERE status = 'finalized'")
+        ).scalar_one()
     if done != count:
         raise SystemExit(f"{done} of {count} were finalized")
     runtime.close()
@@ -246,10 +255,11 @@ def measure(variant: str, count: int, server: Server | None, folder: Path, seria
         )
         elapsed, used = json.loads(run.stdout.splitlines()[-1])
         database = None if variant.endswith("SQLite") or server is None else _server_cpu(server.pid) - before
-        if accepted() != count:
-            raise SystemExit(f"{variant}: the stub accepted {accepted()} creates for {count} records")
+        creates = accepted()
+        if creates != count:
+            raise SystemExit(f"{variant}: the stub accepted {creates} creates for {count} records")
     per_push = 1_000_000 / count
-    return Figure(variant, count / elapsed, used * per_push, None if database is None else database * per_push)
+    return Figure(variant, creates, count / elapsed, used * per_push, None if database is None else database * per_push)
 
 
 def _new_database(server: Server | None, serial: int, *, raw: bool) -> str:
@@ -259,7 +269,7 @@ def _new_database(server: Server | None, serial: int, *, raw: bool) -> str:
         raise SystemExit("no server")
     name = f"bench{serial}"
     with psycopg.connect(server.dsn("postgres"), autocommit=True) as conn:
-        conn.execute(f"CREATE DATABASE {name}")  # noqa: S608 - a counted name
+        conn.execute(f"CREATE DATABASE {name}")
     return server.dsn(name) if raw else str(server.url(name))
 
 
@@ -277,7 +287,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=4_000)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--only", action="append")
+    parser.add_argument("--only", action="append", choices=VARIANTS)
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench-small.json")
+    parser.add_argument("--write", action="store_true", help="keep the medians in benchmarks/README.md")
     parser.add_argument("--child", nargs=4, metavar=("VARIANT", "URL", "PORT", "COUNT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -299,14 +311,19 @@ def main() -> None:
         server.stop()
         shutil.rmtree(home, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
-    report(figures)
+    medians = report(figures)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps([asdict(f) for f in figures], indent=1))
+    if arguments.write:
+        keep(medians, count=arguments.count, rounds=arguments.rounds)
 
 
-def report(figures: list[Figure]) -> None:
-    """Medians over the rounds, and the ratio to PgQueuer."""
+def report(figures: list[Figure]) -> list[Figure]:
+    """Print the medians over the rounds, and the ratio to PgQueuer."""
     medians = {
         variant: Figure(
             variant,
+            next(f.creates for f in figures if f.variant == variant),
             statistics.median(f.pushes_s for f in figures if f.variant == variant),
             statistics.median(f.worker_us for f in figures if f.variant == variant),
             None
@@ -320,11 +337,35 @@ def report(figures: list[Figure]) -> None:
         print("median   " + _line(figure))
     ours, theirs = medians.get("pushlink on PostgreSQL"), medians.get("PgQueuer")
     if ours and theirs:
-        cpu = (ours.worker_us + (ours.database_us or 0)) / (theirs.worker_us + (theirs.database_us or 0))
+        cpu = _cpu_of(ours) / _cpu_of(theirs)
         print(f"ratio    {ours.pushes_s / theirs.pushes_s:.2f} of PgQueuer's rate, {cpu:.2f} of its CPU per push")
-    build = ROOT / "build"
-    build.mkdir(exist_ok=True)
-    (build / "bench-small.json").write_text(json.dumps([asdict(f) for f in figures], indent=1))
+    return list(medians.values())
+
+
+def keep(medians: list[Figure], *, count: int, rounds: int) -> None:
+    """Write the medians into the README, with what one must know of the machine to read them."""
+    page = ROOT / "benchmarks" / "README.md"
+    before, start, rest = page.read_text(encoding="utf-8").partition(START)
+    _, end, after = rest.partition(END)
+    day, load = dt.datetime.now(dt.UTC).date().isoformat(), os.getloadavg()[0]
+    machine = f"{os.cpu_count()} cores, load {load:.1f}, Python {platform.python_version()}"
+    rows = [
+        f"{day}, {machine}; {count} creates, median of {rounds} rounds.",
+        "",
+        "| variant | pushes/s | of PgQueuer's | worker us | database us | CPU, of PgQueuer's |",
+        "|---|---|---|---|---|---|",
+    ]
+    theirs = next((f for f in medians if f.variant == "PgQueuer"), None)
+    for f in medians:
+        rate = "-" if theirs is None else f"{f.pushes_s / theirs.pushes_s:.2f}"
+        cpu = "-" if theirs is None else f"{_cpu_of(f) / _cpu_of(theirs):.2f}"
+        database = "-" if f.database_us is None else f"{f.database_us:.0f}"
+        rows.append(f"| {f.variant} | {f.pushes_s:.0f} | {rate} | {f.worker_us:.0f} | {database} | {cpu} |")
+    page.write_text("".join([before, start, "\n", "\n".join(rows), "\n", end, after]), encoding="utf-8")
+
+
+def _cpu_of(figure: Figure) -> float:
+    return figure.worker_us + (figure.database_us or 0)
 
 
 def _line(figure: Figure) -> str:

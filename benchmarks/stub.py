@@ -1,7 +1,7 @@
 """A remote without delay: answers every POST with 201 and a fresh id, as fast as one process can.
 
-Run as a process of its own, so that its CPU is not the worker's: `python -m benchmarks.stub`. It prints its port, and on
-each line of standard input the number of creates that it has accepted.
+Run as a process of its own, so that its CPU is not the worker's: `python -m benchmarks.stub`. It prints its port, and
+on each line of standard input the number of creates that it has accepted.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from pushlink.surfaces.options import ConfigOption, JsonOption, examples
 from pushlink.surfaces.output import Output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.progress import Progress
 
     from pushlink.bootstrap import Runtime
@@ -50,7 +52,8 @@ def worker(
         shows = output.err.is_terminal and not as_json and log_format is LogFormat.CONSOLE
         with _progress(output, enabled=shows) as progress:
             running = _running(runtime, watch, progress, log, until_idle=until_idle)
-            tally = asyncio.run(running)
+            with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+                tally = runner.run(running)
     seconds = time.monotonic() - watch.started
     if as_json:
         output.document(
@@ -66,6 +69,15 @@ def worker(
         rate = watch.sent / max(seconds, 0.001)
         done = f"{tally.claimed} claimed, {watch.sent} sent, {tally.abandoned} abandoned"
         output.say(f"{done} in {seconds:.1f} s ({rate:.0f}/s).")
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The event loop of uvloop where it is installed (the extra `speed`): it takes less CPU for each request."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 @dataclass(slots=True)
