@@ -40,6 +40,7 @@ from pushlink.store.credential_states import CredentialKey, read_refused
 from pushlink.store.dialect import is_connection_lost, timeline
 from pushlink.store.lifecycle import Claim
 from pushlink.store.rows import AttemptRow, DueRow, LinkRow, RequestRow, SlotIdentity, SlotRow, slots_of
+from pushlink.store.throttles import read_throttles, rows_allowed
 
 log = logging.getLogger("pushlink.claim")
 
@@ -110,12 +111,15 @@ class ClaimSteps:
     def due_in_s(self, conn: sa.Connection, items: Sequence[None], *, now: dt.datetime) -> list[float | None]:
         """Seconds until the next row is due or the next lease ends; `None` when nothing waits in these lanes."""
         lanes = lanes_of(read_deployment(conn))
-        moment = claims.next_due(conn, lanes) if lanes else None
+        throttled = {place: until for place, until in read_throttles(conn, now=now).items() if until > now}
+        moment = claims.next_due(conn, lanes, throttled) if lanes else None
         return [None if moment is None else (moment - now).total_seconds()] * len(items)
 
     def claim_key(self, conn: sa.Connection, items: Sequence[AttemptRow], *, now: dt.datetime) -> list[Claimed | None]:
         """Claim these very rows, for inline dispatch; `None` where somebody else was quicker or the row is held."""
-        taken = self._take(conn, list(items), timeline(conn), now)
+        throttled = read_throttles(conn, now=now)
+        free = [row for row in items if not _is_left_alone(row, throttled, now)]
+        taken = self._take(conn, free, timeline(conn), now)
         by_id = {item.attempt.id: item for item in self._gather(conn, taken)}
         return [by_id.get(item.id) for item in items]
 
@@ -140,8 +144,15 @@ class ClaimSteps:
         now: dt.datetime,
     ) -> list[Claimed]:
         rows: list[DueRow] = []
-        for queue, count in claims.share(claims.read_queues(conn, lanes), order.turn, order.limit):
-            rows += claims.read_due(conn, queue, limit=count, now=now)
+        throttled = read_throttles(conn, now=now)
+        allowed = {
+            queue: rows_allowed(throttled.get((queue.tenant, queue.destination_slot_id)), order.limit, now=now)
+            for queue in claims.read_queues(conn, lanes)
+        }
+        for queue, count in claims.share([q for q, most in allowed.items() if most], order.turn, order.limit):
+            rows += claims.read_due(conn, queue, limit=min(count, allowed[queue]), now=now)
+        for queue in (q for q, most in allowed.items() if not most):  # left alone: only what sends nothing
+            rows += claims.read_due(conn, queue, limit=order.limit, now=now, writebacks_only=True)
         fit = self._set_aside(conn, rows, now)
         return self._claim_fit(conn, fit, deployment, line, now)
 
@@ -331,6 +342,12 @@ class ClaimSteps:
             revision=catalog.revision,
             credentials=frozenset((*key, bool(self._world.proven.get(key))) for key in found),
         )
+
+
+def _is_left_alone(row: AttemptRow, throttled: Mapping[tuple[str, str], dt.datetime], now: dt.datetime) -> bool:
+    """Whether this row would send a request to a destination that wants none now."""
+    until = throttled.get((row.tenant, row.destination_slot_id))
+    return until is not None and until > now and row.status not in CLAIMED_IN_PLACE
 
 
 def lanes_of(deployment: Deployment) -> tuple[Lane, ...]:

@@ -36,26 +36,23 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
     reply = yield Send(
         request=wire_request(claimed, claimed.profile, claimed.action, claimed.request, fresh=not claimed.replayable)
     )
-    verdict = interpret(
-        Operation.CREATE,
-        claimed.action.contract,
-        claimed.profile.contract,
-        reply,
-        history_of(
-            claimed,
-            steps.world,
-            claimed.profile,
-            send_ordinal=granted.send_ordinal,
-            replayable=claimed.replayable,
-            client_id=client_id_of(claimed.action, claimed.profile, claimed.request),
-        ),
+    history = history_of(
+        claimed,
+        steps.world,
+        claimed.profile,
+        send_ordinal=granted.send_ordinal,
+        replayable=claimed.replayable,
+        client_id=client_id_of(claimed.action, claimed.profile, claimed.request),
     )
+    contracts = (claimed.action.contract, claimed.profile.contract)
+    verdict = interpret(Operation.CREATE, *contracts, reply, history, received_at=granted.at)
     writeback = writeback_of(claimed.request)
     answer = answer_of(
         claimed,
         steps.world,
         claimed.profile,
-        send_ordinal=granted.send_ordinal,
+        history=history,
+        asked_at=granted.at,
         reply=reply,
         verdict=verdict,
         event=create_event(verdict, has_mirror=writeback is not None),
@@ -120,6 +117,7 @@ def link_of(
     remote_id: str,
     canonical_id: str,
     writeback: WritebackSnapshot | None,
+    remote_version: str | None = None,
 ) -> LinkRow:
     """The link row that a remote id makes, from what the attempt had frozen and from its slot's identity."""
     request, slot, attempt = claimed.request, claimed.slot, claimed.attempt
@@ -148,7 +146,7 @@ def link_of(
         destination_scope=scope,
         remote_id=remote_id,
         remote_id_canonical=canonical_id,
-        remote_version=None,
+        remote_version=remote_version,
         mirror_remote_id_field=writeback.remote_id_field if writeback else None,
         mirror_provenance_field=writeback.provenance_field if writeback else None,
         mirror_status=MirrorStatus.PENDING if writeback else MirrorStatus.NONE,
@@ -172,6 +170,7 @@ def _link_to_make(
         remote_id=verdict.remote_id,
         canonical_id=verdict.canonical_id,
         writeback=writeback,
+        remote_version=verdict.remote_version,
     )
 
 

@@ -6,7 +6,7 @@ resolved by the transport, so no flow ever holds a secret.
 
 from __future__ import annotations
 
-from functools import lru_cache
+import datetime as dt
 from typing import Final
 
 from pushlink.errors import Code, invariant
@@ -16,26 +16,24 @@ from pushlink.flows.world import World
 from pushlink.ports import WireRequest
 from pushlink.protocol.client_ids import read_client_id
 from pushlink.protocol.evidence import StoredReply
-from pushlink.protocol.extract import parse_place
+from pushlink.protocol.kept import kept_headers
 from pushlink.protocol.outcome import History, Verdict, delay_ms
+from pushlink.protocol.reinterpretation import write_verdict
 from pushlink.protocol.replies import Disposition, Effect
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, ProfileSnapshot, WritebackSnapshot
 from pushlink.protocol.states import CreateEvent, Hold, UpdateEvent
 from pushlink.store.attempts import Checkpoint
 from pushlink.store.credential_states import CredentialKey
 from pushlink.store.rows import LinkRow, RequestRow, read_headers
+from pushlink.store.throttles import Throttle
 
 _UNAUTHORIZED: Final = 401
-
-#: Reply headers that interpretation reads by itself, whatever the extractors name.
-_ALWAYS_KEPT = ("retry-after", "date", "content-type", "location")
 
 
 def wire_request(
     owned: Owned, profile: ProfileSnapshot, action: ActionSnapshot, request: RequestRow, *, fresh: bool
 ) -> WireRequest:
     """The frozen request as the transport takes it, and the reply headers that interpretation will want."""
-    response = action.contract.create.response
     invariant(request.body is not None, "the frozen body was erased before it was sent", attempt=request.attempt_id)
     return WireRequest(
         profile=profile.contract,
@@ -45,7 +43,7 @@ def wire_request(
         headers=read_headers(request.headers),
         body=bytes(request.body or b""),
         fresh_connection=fresh,
-        keep_headers=_kept_headers(tuple(e.source for e in (*response.id, *response.candidates))),
+        keep_headers=kept_headers(action.contract, profile.contract),
     )
 
 
@@ -93,7 +91,8 @@ def answer_of(
     world: World,
     profile: ProfileSnapshot,
     *,
-    send_ordinal: int,
+    history: History,
+    asked_at: dt.datetime,
     reply: StoredReply,
     verdict: Verdict,
     event: CreateEvent | UpdateEvent,
@@ -116,18 +115,12 @@ def answer_of(
         attempt=owned.attempt,
         token=owned.token,
         actor=owned.incarnation,
-        send_ordinal=send_ordinal,
+        send_ordinal=history.send_ordinal,
         reply=reply,
-        verdict={
-            "effect": verdict.effect,
-            "disposition": verdict.disposition,
-            "code": verdict.code,
-            "row": verdict.row,
-            "candidates": list(verdict.candidates),
-        },
+        verdict=write_verdict(verdict, history, asked_at=None if verdict.retry_after_ms is None else asked_at),
         candidate_id=next(iter(verdict.candidates), None),
         event=event,
-        reason_code=None if verdict.effect is Effect.APPLIED and not verdict.hold else verdict.code,
+        reason_code=verdict.code,
         detail=None if is_plain else {**verdict.evidence, "candidates": list(verdict.candidates), "row": verdict.row},
         hold=verdict.hold,
         retry_after_ms=wait,
@@ -137,6 +130,22 @@ def answer_of(
         writeback=writeback,
         values_digest=values_digest,
         refused_credential=_refused_credential(owned, world, profile, reply, verdict),
+        throttle=_throttle(owned, profile, verdict),
+        remote_version=verdict.remote_version,
+    )
+
+
+def _throttle(owned: Owned, profile: ProfileSnapshot, verdict: Verdict) -> Throttle | None:
+    """What a throttled answer says to everybody who would ask this remote next."""
+    if verdict.code is not Code.THROTTLED:
+        return None
+    asked = verdict.retry_after_ms
+    return Throttle(
+        tenant=owned.attempt.tenant,
+        destination_slot_id=owned.attempt.destination_slot_id,
+        credential_ref=profile.contract.credential_ref or "",
+        wait_ms=profile.contract.retry.backoff.base_ms if asked is None else asked,
+        reason=verdict.row,
     )
 
 
@@ -149,9 +158,3 @@ def _refused_credential(
         return None
     tenant = owned.attempt.tenant
     return CredentialKey(tenant=tenant, reference=reference, generation=world.generation_of(reference, tenant))
-
-
-@lru_cache(maxsize=1_024)
-def _kept_headers(sources: tuple[str, ...]) -> tuple[str, ...]:
-    places = [parse_place(source) for source in sources]
-    return (*_ALWAYS_KEPT, *(place.name for place in places if place is not None and place.kind == "header"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from pushlink.store.attempts import Checkpoint
 from pushlink.store.credential_states import CredentialKey
 from pushlink.store.lifecycle import Move
 from pushlink.store.rows import AttemptRow, LinkRow, RequestRow
+from pushlink.store.throttles import Throttle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ class Granted:
     """The checkpoint is durable: send now, once."""
 
     send_ordinal: int
+    at: dt.datetime  # of the checkpoint, by the database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,9 @@ class Answer:
     suspends: bool = False  # an update: suspend the link in the same transaction
     link_before: LinkRow | None = None
     refused_credential: CredentialKey | None = None  # the remote does not take this credential any more
-    remote_version: str | None = None
+    throttle: Throttle | None = None  # what this answer says to everybody who would ask the remote next
+    remote_version: str | None = None  # the version that the answer shows of the record
+    forgets_version: bool = False  # an update was applied, so the version that the link has is not the record's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,8 +45,10 @@ from pushlink.store import attempts, lifecycle, links, requests, responses, slot
 from pushlink.store.attempts import LeaseLost, Release
 from pushlink.store.credential_states import refuse_credentials
 from pushlink.store.lifecycle import Claims, LinkMove, Lost, Move, Moved, NewLink
+from pushlink.store.links import SeenVersion
 from pushlink.store.rows import LinkRow
 from pushlink.store.slots import Acknowledgement
+from pushlink.store.throttles import note_throttles
 
 
 class Steps:
@@ -129,7 +131,7 @@ class Steps:
             now=now,
         )
         return [
-            Granted(send_ordinal=answer.send_ordinal)
+            Granted(send_ordinal=answer.send_ordinal, at=now)
             if (answer := written.get(item.attempt.id)) is not None
             else Withheld(because=change or "the claim is gone or its lease is too short")
             for item, change in zip(items, changed, strict=True)
@@ -156,6 +158,8 @@ class Steps:
         slots.acknowledge_versions(conn, [a for i in fresh if (a := _acknowledgement(i, linked)) is not None])
         slots.forget_applied(conn, [i.attempt.link_key for i in fresh if i.event is UpdateEvent.UNKNOWN])
         refuse_credentials(conn, [key for i in fresh if (key := i.refused_credential) is not None], now=now)
+        note_throttles(conn, [throttle for i in fresh if (throttle := i.throttle) is not None], now=now)
+        links.write_versions(conn, [_seen_version(i) for i in fresh if i.forgets_version], now=now)
         insert_followups(
             conn,
             [
@@ -275,6 +279,10 @@ class Steps:
             ],
             now=now,
         )
+
+
+def _seen_version(item: Answer) -> SeenVersion:
+    return SeenVersion(link_key=item.attempt.link_key, version=item.remote_version)
 
 
 def _suspension(item: Answer, link: LinkRow) -> Suspension:

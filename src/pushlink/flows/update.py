@@ -21,7 +21,7 @@ from pushlink.protocol.drift import Hit, stops_update, suspends_link
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.identity import update_idempotency_key
-from pushlink.protocol.outcome import Verdict, interpret, update_event
+from pushlink.protocol.outcome import History, Verdict, interpret, update_event
 from pushlink.protocol.render import render_update
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, ProfileSnapshot, SourceValues
 from pushlink.protocol.states import USABLE_LINKS, Hold, Operation, UpdateEvent
@@ -57,20 +57,16 @@ def push_update(claimed: ClaimedUpdate, steps: Steps) -> Flow:
     if not isinstance(granted, Granted):
         return
     reply = yield Send(request=wire_request(claimed, ready.profile, ready.action, ready.request, fresh=False))
-    verdict = interpret(
-        Operation.UPDATE,
-        ready.action.contract,
-        ready.profile.contract,
-        reply,
-        history_of(
-            claimed,
-            steps.world,
-            ready.profile,
-            send_ordinal=granted.send_ordinal,
-            canonical_id=ready.link.remote_id_canonical,
-        ),
+    history = history_of(
+        claimed,
+        steps.world,
+        ready.profile,
+        send_ordinal=granted.send_ordinal,
+        canonical_id=ready.link.remote_id_canonical,
     )
-    answer = _answer(claimed, ready, granted, reply, verdict, steps.world)
+    contracts = (ready.action.contract, ready.profile.contract)
+    verdict = interpret(Operation.UPDATE, *contracts, reply, history, received_at=granted.at)
+    answer = _answer(claimed, ready, granted, history, reply, verdict, steps.world)
     recorded = yield record_tx(answer, steps)
     if isinstance(recorded, ClaimGone):
         yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
@@ -186,24 +182,33 @@ def _permission(claimed: ClaimedUpdate, ready: Ready, steps: Steps) -> Permissio
 
 
 def _answer(
-    claimed: ClaimedUpdate, ready: Ready, granted: Granted, reply: StoredReply, verdict: Verdict, world: World
+    claimed: ClaimedUpdate,
+    ready: Ready,
+    granted: Granted,
+    history: History,
+    reply: StoredReply,
+    verdict: Verdict,
+    world: World,
 ) -> Answer:
     event = update_event(verdict)
     answer = answer_of(
         claimed,
         world,
         ready.profile,
-        send_ordinal=granted.send_ordinal,
+        history=history,
+        asked_at=granted.at,
         reply=reply,
         verdict=verdict,
         event=event,
     )
+    has_version = verdict.remote_version is not None or ready.link.remote_version is not None
     return replace(
         answer,
         attempt=replace(answer.attempt, version=ready.version),
         values_digest=ready.request.values_digest,
         suspends=event in _SUSPENDS,
         link_before=ready.link,
+        forgets_version=event is UpdateEvent.APPLIED and has_version,
     )
 
 

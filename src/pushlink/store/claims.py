@@ -8,7 +8,7 @@ never read here, so it can neither be touched nor starve anybody. Rows that some
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
@@ -23,6 +23,7 @@ from pushlink.store.tables import UtcTime, push_attempt
 _DUE = sa.text(
     "pushlink_push_attempt.status IN ('pending', 'writeback_pending') AND pushlink_push_attempt.hold_code IS NULL"
 )
+_WRITEBACK = sa.text("pushlink_push_attempt.status = 'writeback_pending' AND pushlink_push_attempt.hold_code IS NULL")
 _LEASED = sa.text("pushlink_push_attempt.status IN ('processing', 'post_sent', 'writeback_commit_pending')")
 
 
@@ -86,8 +87,13 @@ def _rotated_queues(queues: list[Queue], last: str) -> list[Queue]:
     return later + [queue for queue in queues if queue.destination_slot_id <= last]
 
 
-def read_due(conn: sa.Connection, queue: Queue, *, limit: int, now: dt.datetime) -> list[DueRow]:
-    """The rows at the head of one queue that are due, locked for this transaction, skipping what others hold."""
+def read_due(
+    conn: sa.Connection, queue: Queue, *, limit: int, now: dt.datetime, writebacks_only: bool = False
+) -> list[DueRow]:
+    """The rows at the head of one queue that are due, locked for this transaction, skipping what others hold.
+
+    With `writebacks_only`, those alone that send nothing: what is left to do while the remote wants to be left alone.
+    """
     bound = {
         "lane": queue.lane,
         "of_tenant": queue.tenant,
@@ -95,7 +101,7 @@ def read_due(conn: sa.Connection, queue: Queue, *, limit: int, now: dt.datetime)
         "due_by": now,
         "at_most": limit,
     }
-    return read_rows(DueRow, conn.execute(_READ_DUE, bound))
+    return read_rows(DueRow, conn.execute(_READ_DUE_WRITEBACKS if writebacks_only else _READ_DUE, bound))
 
 
 def read_expired(conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now: dt.datetime) -> list[AttemptRow]:
@@ -114,13 +120,28 @@ def read_held(conn: sa.Connection, lanes: Sequence[Lane], holds: Collection[Hold
     return read_rows(AttemptRow, conn.execute(_READ_HELD, bound))
 
 
-def next_due(conn: sa.Connection, lanes: Sequence[Lane]) -> dt.datetime | None:
-    """When the earliest waiting row becomes due or the earliest lease ends; `None` when nothing waits."""
+def next_due(
+    conn: sa.Connection, lanes: Sequence[Lane], throttled: Mapping[tuple[str, str], dt.datetime] | None = None
+) -> dt.datetime | None:
+    """When the earliest waiting row becomes due or the earliest lease ends; `None` when nothing waits.
+
+    The requests of a `throttled` destination become due when it wants to be asked again.
+    """
     bound = {"lanes": [lane.value for lane in lanes]}
-    moments: list[dt.datetime] = [
-        moment for query in (_NEXT_WAITING, _NEXT_LEASED) if (moment := conn.execute(query, bound).scalar()) is not None
-    ]
-    return min(moments, default=None)
+    leased = conn.execute(_NEXT_LEASED, bound).scalar()
+    if throttled:
+        moments = [leased, conn.execute(_NEXT_WRITEBACK, bound).scalar()]
+        moments += [_next_of(conn, queue, throttled) for queue in read_queues(conn, lanes)]
+    else:
+        moments = [leased, conn.execute(_NEXT_WAITING, bound).scalar()]
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _next_of(conn: sa.Connection, queue: Queue, throttled: Mapping[tuple[str, str], dt.datetime]) -> dt.datetime | None:
+    bound = {"lane": queue.lane, "of_tenant": queue.tenant, "of_destination": queue.destination_slot_id}
+    moment: dt.datetime | None = conn.execute(_NEXT_OF_QUEUE, bound).scalar()
+    until = throttled.get((queue.tenant, queue.destination_slot_id))
+    return moment if moment is None or until is None else max(moment, until)
 
 
 # --------------------------------------------------------------------------------------- statements, built once
@@ -153,6 +174,7 @@ _READ_DUE: Final = (
     .limit(_AT_MOST)
     .with_for_update(skip_locked=True, key_share=True)
 )
+_READ_DUE_WRITEBACKS: Final = _READ_DUE.where(_WRITEBACK)
 _READ_EXPIRED: Final = (
     sa.select(*columns_of(AttemptRow, _T))
     .where(_IN_LANES, _T.c.lease_until < sa.bindparam("ended_by", type_=UtcTime()), _LEASED)
@@ -167,5 +189,12 @@ _READ_HELD: Final = (
     .limit(_AT_MOST)
     .with_for_update(skip_locked=True, key_share=True)
 )
+_NEXT_OF_QUEUE: Final = sa.select(sa.func.min(_T.c.not_before)).where(
+    _T.c.dispatch_lane == sa.bindparam("lane"),
+    _T.c.tenant == sa.bindparam("of_tenant"),
+    _T.c.destination_slot_id == sa.bindparam("of_destination"),
+    _DUE,
+)
+_NEXT_WRITEBACK: Final = sa.select(sa.func.min(_T.c.not_before)).where(_IN_LANES, _WRITEBACK)
 _NEXT_WAITING: Final = sa.select(sa.func.min(_T.c.not_before)).where(_IN_LANES, _DUE)
 _NEXT_LEASED: Final = sa.select(sa.func.min(_T.c.lease_until)).where(_IN_LANES, _LEASED)

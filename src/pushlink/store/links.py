@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from pushlink.protocol.snapshots import LinkKey, LocatorKey
+from pushlink.protocol.snapshots import Digest, InstallId, LinkKey, LocatorKey
 from pushlink.protocol.states import MirrorStatus
 from pushlink.store.dialect import array_rows
 from pushlink.store.rows import LinkRow, columns_of, read_row
@@ -23,6 +23,21 @@ def read_links(conn: sa.Connection, keys: Sequence[LinkKey], *, lock: bool = Fal
 def read_locators(conn: sa.Connection, locators: Sequence[LocatorKey]) -> list[LinkRow | None]:
     """The live link that owns each remote record."""
     return _read(conn, remote_link.c.locator_key, locators, lock=False)
+
+
+def lock_link(conn: sa.Connection, link_id: str) -> LinkRow | None:
+    """One link by its id, locked for a change; call it under its slot's lock."""
+    t = remote_link
+    statement = sa.select(*columns_of(LinkRow, t)).where(t.c.id == link_id).with_for_update(key_share=True, of=t)
+    row = conn.execute(statement).first()
+    return None if row is None else read_row(LinkRow, row)
+
+
+def read_link(conn: sa.Connection, link_id: str) -> LinkRow | None:
+    """One link by its id, without a lock."""
+    t = remote_link
+    row = conn.execute(sa.select(*columns_of(LinkRow, t)).where(t.c.id == link_id)).first()
+    return None if row is None else read_row(LinkRow, row)
 
 
 def _read(
@@ -62,3 +77,97 @@ def set_mirror_status(conn: sa.Connection, items: Sequence[MirrorOutcome], *, no
         .where(remote_link.c.slot_key == rows.c.link_key)
         .values(mirror_status=rows.c.outcome, updated_at=sa.bindparam("mirrored_at", now, UtcTime()))
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenVersion:
+    """The version of a linked record as an answer showed it; `None` when it was changed and none was shown."""
+
+    link_key: LinkKey
+    version: str | None
+
+
+def write_versions(conn: sa.Connection, items: Sequence[SeenVersion], *, now: dt.datetime) -> None:
+    """Keep the remote's version of each linked record; no gate reads it, so no row version is bumped."""
+    if not items:
+        return
+    rows = array_rows(
+        conn,
+        "versions",
+        {"link_key": sa.Text(), "seen": sa.Text()},
+        [(i.link_key, i.version) for i in sorted(items, key=lambda i: i.link_key)],
+    )
+    conn.execute(
+        sa.update(remote_link)
+        .where(remote_link.c.slot_key == rows.c.link_key)
+        .values(remote_version=rows.c.seen, updated_at=sa.bindparam("seen_at", now, UtcTime()))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """What a link is validated against from now on. Its mapping and body fingerprints belong to manifests alone."""
+
+    link_id: str
+    row_version: int
+    install_id: InstallId
+    profile_digest: Digest
+    action_digest: Digest
+    names: str
+    destination_scope: str
+    remote_id_canonical: str
+    locator_key: LocatorKey
+
+
+def write_validation(conn: sa.Connection, item: Validation, *, now: dt.datetime) -> bool:
+    """Write it on the row version that was read; False when the row has moved on."""
+    return _rewrite(
+        conn,
+        item.link_id,
+        item.row_version,
+        now,
+        validated_install_id=item.install_id,
+        profile_digest=item.profile_digest,
+        action_digest=item.action_digest,
+        names=item.names,
+        destination_scope=item.destination_scope,
+        remote_id_canonical=item.remote_id_canonical,
+        locator_key=item.locator_key,
+        reason_code=None,
+        evidence=None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relocation:
+    """The remote record that a link points to from now on."""
+
+    link_id: str
+    row_version: int
+    remote_id: str
+    remote_id_canonical: str
+    locator_key: LocatorKey
+
+
+def write_relocation(conn: sa.Connection, item: Relocation, *, now: dt.datetime) -> bool:
+    """Write it on the row version that was read; what was known of the old record's version goes with it."""
+    return _rewrite(
+        conn,
+        item.link_id,
+        item.row_version,
+        now,
+        remote_id=item.remote_id,
+        remote_id_canonical=item.remote_id_canonical,
+        locator_key=item.locator_key,
+        remote_version=None,
+    )
+
+
+def _rewrite(conn: sa.Connection, link_id: str, row_version: int, now: dt.datetime, **values: object) -> bool:
+    t = remote_link
+    statement = (
+        sa.update(t)
+        .where(t.c.id == link_id, t.c.row_version == row_version)
+        .values(**values, updated_at=now, row_version=t.c.row_version + 1)
+    )
+    return conn.execute(statement).rowcount == 1

@@ -67,6 +67,33 @@ def read_stored(conn: sa.Connection, sends: Sequence[tuple[AttemptId, ClaimToken
     return [send in found for send in sends]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptReply:
+    """One stored reply, and the verdict that was reached then."""
+
+    id: int
+    send_ordinal: int
+    reply: StoredReply
+    verdict: Mapping[str, object]
+    late: bool
+
+
+def read_replies(conn: sa.Connection, attempt_id: AttemptId) -> list[KeptReply]:
+    """Every reply of an attempt, in the order in which they were stored."""
+    t = push_response
+    rows = conn.execute(sa.select(t).where(t.c.attempt_id == attempt_id).order_by(t.c.id)).all()
+    return [
+        KeptReply(
+            id=row.id,
+            send_ordinal=row.send_ordinal,
+            reply=read_reply(row),
+            verdict=json.loads(row.verdict),
+            late=row.late,
+        )
+        for row in rows
+    ]
+
+
 def read_reply(row: sa.Row[tuple[object, ...]]) -> StoredReply:
     """The reply of a `push_response` row, exactly as it came from the wire."""
     kept = row._mapping  # noqa: SLF001 - the public mapping view of a SQLAlchemy row

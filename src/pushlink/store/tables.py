@@ -210,6 +210,14 @@ partial_index(
     where="status IN ('pending', 'writeback_pending') AND hold_code IS NULL",
 )
 partial_index(
+    "pushlink_attempt_writeback_due",
+    push_attempt.c.dispatch_lane,
+    push_attempt.c.tenant,
+    push_attempt.c.destination_slot_id,
+    push_attempt.c.not_before,
+    where="status = 'writeback_pending' AND hold_code IS NULL",
+)
+partial_index(
     "pushlink_attempt_leased",
     push_attempt.c.dispatch_lane,
     push_attempt.c.lease_until,
