@@ -460,6 +460,16 @@ def test_something_else_is_refused(runtime: Watched, target: object) -> None:
         orm.install(runtime, target, user=lambda _: "ann")
 
 
+@pytest.mark.rule("D-45")
+def test_records_in_another_database_are_refused(tmp_path: Path, sqlite_url: str) -> None:
+    """Their commit cannot hold a save: the hook would promise what nobody can keep."""
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    runtime = open_runtime(tmp_path, database_url=sqlite_url, records_database_url=elsewhere)
+    with pytest.raises(CallerError, match="another database"):
+        orm.install(runtime, sessionmaker(), user=lambda _: "ann")
+    runtime.close()
+
+
 # ------------------------------------------------------------------------------------------------ asynchronous
 
 

@@ -55,6 +55,11 @@ def install(
     the session itself, or a maker or class with a `sync_session_class` of its own. `user` and `tenant` are asked at
     each commit that has something to save. Without `on_refused` a refusal is a warning in the log `pushlink.orm`.
     """
+    if runtime.settings.records_database_url is not None:
+        raise CallerError(
+            "The records are in another database, where a commit of theirs cannot hold a save (D-45).",
+            next_step="save on a connection of runtime.engine after the commit, and run pushlink backfill --since",
+        )
     return Hook(runtime, _sessions_of(target), user=user, tenant=tenant, on_refused=on_refused)
 
 
