@@ -18,6 +18,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from pushlink.errors import Unavailable
 from pushlink.flows.claim import ClaimOrder, ClaimSteps
 from pushlink.flows.claimed import Claimed
 from pushlink.flows.dispatch import flow_of
@@ -130,7 +131,7 @@ class Worker:
         limit = min(self._options.claim_max, 2 * self._options.sends_max - driver.live)
         try:
             claimed: list[Claimed] = await driver.call(self._claims.claim, ClaimOrder(limit=limit, turn=self._turn))
-        except sa.exc.SQLAlchemyError as error:
+        except (sa.exc.SQLAlchemyError, Unavailable) as error:
             log.warning("no claim was possible (%s); trying again", type(error).__name__)
             await asyncio.sleep(OUTAGE_PAUSE_S)
             return []
@@ -140,7 +141,7 @@ class Worker:
         """Wait for a wake-up, for the next row to become due, or for the poll; False when `until_idle` is reached."""
         try:
             due_s: float | None = await driver.call(self._claims.due_in_s, None)
-        except sa.exc.SQLAlchemyError:
+        except (sa.exc.SQLAlchemyError, Unavailable):
             due_s = self._options.poll_s
         if until_idle and driver.live == 0 and (due_s is None or due_s > self._options.idle_horizon_s):
             return False
