@@ -12,6 +12,7 @@ import typer.main
 from pushlink.errors import CallerError, Code, ConfigurationError, Contended, PackError, ProtocolViolation, Unavailable
 from pushlink.operations import words
 from pushlink.operations.words import Word
+from pushlink.protocol.fates import AttemptFate, LinkFate
 from pushlink.surfaces.cli import app
 from pushlink.surfaces.exits import MEANINGS, Exit, exit_of
 from pushlink.testing import verbs
@@ -27,7 +28,7 @@ def section(title: str) -> str:
 
 def rows(text: str) -> list[list[str]]:
     found = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line[:2] == "| "]
-    return [row for row in found if row[0] not in {"command", "code", "state", "rows of"}]
+    return [row for row in found if row[0] not in {"command", "code", "state", "rows of", "fate"}]
 
 
 def commands() -> dict[str, Any]:
@@ -88,9 +89,22 @@ def test_the_page_has_every_state() -> None:
     assert {row[0].strip("`") for row in rows(section("What `explain` says"))} == {word.state for word in all_words}
 
 
+def test_the_page_has_every_fate() -> None:
+    """What a plan may say of a link or an attempt, and nothing else."""
+    told = {(row[0].strip("`"), row[1] == "links") for row in rows(section("What `pack plan` says"))}
+    assert told == {(fate.value, True) for fate in LinkFate} | {(fate.value, False) for fate in AttemptFate}
+
+
 def keys_of(name: str) -> set[str]:
     [row] = [row for row in rows(section("JSON")) if row[0].strip("`") == name]
     return set(re.findall(r"`([a-z_]+)`", row[1]))
+
+
+def changed_pack(shop: Shop) -> Path:
+    """The pack with another flow version."""
+    path = shop.home / "changed.yaml"
+    path.write_text(re.sub(r"version: 1$", "version: 2", shop.pack.read_text(), flags=re.MULTILINE))
+    return path
 
 
 def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
@@ -105,6 +119,7 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         "pushlink db upgrade": shop.json("db", "upgrade"),
         "pushlink db check": shop.json("db", "check"),
         "pushlink pack check": shop.json("pack", "check", shop.pack),
+        "pushlink pack plan": shop.json("pack", "plan", changed_pack(shop)),
         "pushlink pack apply": shop.json("pack", "apply", shop.pack),
         "pushlink pack list": shop.json("pack", "list"),
         "pushlink save": shop.json("save", "Note", 1, "--user", "ann"),
@@ -124,6 +139,8 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
     for listed, document in [
         ("checks", seen["pushlink doctor"]),
         ("packs", seen["pushlink pack check"]),
+        ("plan", {"plan": [seen["pushlink pack plan"]["plan"]]}),
+        ("surfaces", shop.json("pack", "plan", changed_pack(shop))["plan"]),
         ("installs", seen["pushlink pack list"]),
         ("outcomes", seen["pushlink save"]),
         ("links", seen["pushlink links"]),

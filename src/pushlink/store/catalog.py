@@ -9,7 +9,7 @@ written to the operators' audit. Changes hold the catalogue's lock, so a checkpo
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Final
@@ -148,13 +148,7 @@ def apply_pack(
     """
     take_lock(conn, Lock.CATALOG)
     known = _forget_resolved(conn, {slot.name: slot for slot in registry.read_registry(conn, tenant=tenant)})
-    if said := registry.problems_of(pack, known):
-        raise ConfigurationError(
-            f"The pack {pack.pack!r} cannot be applied. {said[0]}",
-            code=Code.PACK_INVALID,
-            evidence={"slots": said},
-            next_step="give a new action or destination a slot id of its own",
-        )
+    refuse_unfit(pack, known)
     document = pack.document()
     before = read_active_install(conn, tenant=tenant, connector_owner_key=pack.connector_owner_key)
     install_id = before.id if before else InstallId(install_ids())
@@ -189,6 +183,17 @@ def apply_pack(
     new = {"version": pack.version, "document_digest": document.digest, "dropped": list(applied.dropped)}
     _audit(conn, "pack_apply", ("install", install_id), old, new, tenant=tenant, reason=reason, actor=actor, now=now)
     return applied
+
+
+def refuse_unfit(pack: Pack, known: Mapping[SlotName, registry.RegisteredSlot]) -> None:
+    """Raise `ConfigurationError` for a pack that the slot registry does not let in."""
+    if said := registry.problems_of(pack, known):
+        raise ConfigurationError(
+            f"The pack {pack.pack!r} cannot be applied. {said[0]}",
+            code=Code.PACK_INVALID,
+            evidence={"slots": said},
+            next_step="give a new action or destination a slot id of its own",
+        )
 
 
 def uninstall_pack(
@@ -248,24 +253,13 @@ def _applied(
     is_new: bool,
     is_changed: bool = True,
 ) -> AppliedPack:
-    names: dict[str, set[str]] = {"added": set(), "returned": set(), "dropped": set(), "moved": set()}
-    for slot in changed:
-        before = known.get(slot.name)
-        if slot.status not in registry.IN_USE:
-            names["dropped"].add(slot.slot_id)
-        elif before is None:
-            names["added"].add(slot.slot_id)
-        elif before.status not in registry.IN_USE:
-            names["returned"].add(slot.slot_id)
-        elif before.destination_slot_id != slot.destination_slot_id:
-            names["moved"].add(slot.slot_id)
     return AppliedPack(
         install_id=install_id,
         revision=revision,
         is_new_incarnation=is_new,
         is_changed=is_changed,
         catalog_revision=catalog,
-        **{name: tuple(sorted(ids)) for name, ids in names.items()},
+        **registry.name_changes(changed, known),
     )
 
 
@@ -281,7 +275,7 @@ def read_unresolved_slots(conn: sa.Connection, items: Sequence[Slots]) -> list[t
     actions = dict.fromkeys(items)
     slots = registry.read_action_slots(conn, {(a.tenant, a.source_object) for a in actions})
     replaced = {action: registry.replaced_by(action, slots) for action in actions}
-    owning = _owning(conn, list(dict.fromkeys(probe for probes in replaced.values() for probe in probes)))
+    owning = read_owning(conn, list(dict.fromkeys(probe for probes in replaced.values() for probe in probes)))
     unresolved = {
         action: tuple(f"{probe.action_slot_id} -> {probe.destination_slot_id}" for probe in probes if probe in owning)
         for action, probes in replaced.items()
@@ -294,7 +288,7 @@ def _forget_resolved(
 ) -> dict[SlotName, registry.RegisteredSlot]:
     """The registry without the stays that ended and own nothing any more, so that no save has to ask about them."""
     ended = {slot.name: registry.ended_stays(slot) for slot in known.values()}
-    owning = _owning(conn, list(dict.fromkeys(probe for probes in ended.values() for probe in probes)))
+    owning = read_owning(conn, list(dict.fromkeys(probe for probes in ended.values() for probe in probes)))
     lighter = [
         registry.keep_stays(known[name], [probe for probe in probes if probe in owning])
         for name, probes in ended.items()
@@ -304,7 +298,7 @@ def _forget_resolved(
     return known | {slot.name: slot for slot in lighter}
 
 
-def _owning(conn: sa.Connection, probes: Sequence[Slots]) -> set[Slots]:
+def read_owning(conn: sa.Connection, probes: Sequence[Slots]) -> set[Slots]:
     """Those probes under which a live link or a blocking create attempt stands."""
     live = sa.select(remote_link.c.id).where(remote_link.c.status != LinkStatus.RETIRED.value)
     blocking = sa.select(push_attempt.c.id).where(

@@ -186,6 +186,24 @@ def plan_drop(slots: Iterable[RegisteredSlot], *, now: dt.datetime) -> list[Regi
     ]
 
 
+def name_changes(
+    changed: Iterable[RegisteredSlot], known: Mapping[SlotName, RegisteredSlot]
+) -> dict[str, tuple[str, ...]]:
+    """The ids of the slots that change, by what becomes of them: added, returned, dropped or moved."""
+    names: dict[str, set[str]] = {"added": set(), "returned": set(), "dropped": set(), "moved": set()}
+    for slot in changed:
+        before = known.get(slot.name)
+        if slot.status not in IN_USE:
+            names["dropped"].add(slot.slot_id)
+        elif before is None:
+            names["added"].add(slot.slot_id)
+        elif before.status not in IN_USE:
+            names["returned"].add(slot.slot_id)
+        elif before.destination_slot_id != slot.destination_slot_id:
+            names["moved"].add(slot.slot_id)
+    return {name: tuple(sorted(ids)) for name, ids in names.items()}
+
+
 def with_status(slot: RegisteredSlot, status: SlotStatus, *, now: dt.datetime) -> RegisteredSlot:
     """The same slot with what became of it."""
     return replace(slot, status=status, updated_at=now)

@@ -1,4 +1,4 @@
-"""pack: check, publish, apply and list packs."""
+"""pack: check, publish, plan, apply and list packs."""
 # ruff: noqa: PLC0415 - what is heavy is imported when a command runs, so that --help answers at once
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pushlink.surfaces.output import Output
 
 if TYPE_CHECKING:
     from pushlink.operations.packs import AppliedView, CheckedPack
+    from pushlink.operations.plans import PlanView
+    from pushlink.store.plans import Sample
 
 
 def schema(as_json: JsonOption = False) -> None:
@@ -96,6 +98,64 @@ def _show_applied(output: Output, done: AppliedView) -> None:
         output.say(*(f"  {name} slot {slot}" for slot in slots))
 
 
+def plan(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pack file.")],
+    samples: Annotated[int, typer.Option("--samples", min=0, max=50, help="Records shown of each surface.")] = 5,
+    config: ConfigOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Say what applying a pack would change for slots, links and attempts; nothing is written."""
+    from pushlink.operations import plans
+    from pushlink.store.access import reading
+
+    output = Output(as_json=as_json)
+    with open_runtime(config) as runtime, reading(runtime.engine) as conn:
+        world = runtime.world
+        found = plans.plan(conn, file, tenant=tenant, world=world, now=world.clock.now(conn), samples=samples)
+    if as_json:
+        output.document({"plan": found})
+    else:
+        _show_plan(output, found)
+
+
+def _show_plan(output: Output, plan: PlanView) -> None:
+    tenant = f" for tenant {plan.tenant}" if plan.tenant else ""
+    if not plan.is_changed:
+        output.say(f"{plan.pack} {plan.version} is installed{tenant} already, exactly so.")
+    else:
+        verb = "would be installed" if plan.is_new_incarnation else f"would be revision {plan.revision} of its install"
+        output.say(f"{plan.pack} {plan.version} {verb}{tenant}.")
+    for name in ("added", "returned", "dropped", "moved"):
+        slots: tuple[str, ...] = getattr(plan, f"{name}_slots")
+        output.say(*(f"  {name} slot {slot}" for slot in slots))
+    counts = [
+        (name, count.fate, count.before, count.after)
+        for name in ("links", "creates", "updates")
+        for count in getattr(plan, name)
+    ]
+    if counts:
+        output.table(("rows", "fate", "now", "after"), counts)
+    for surface in plan.surfaces:
+        output.say(
+            f"{surface.rule} {surface.surface}: {surface.says}",
+            f"  links {surface.links} (now {surface.links_before}): {surface.link_verdict};"
+            f" creates {surface.creates} (now {surface.creates_before}): {surface.create_verdict}",
+            *(_sample_shown(sample) for sample in surface.samples),
+        )
+    for blocked in plan.creates_blocked:
+        output.say(
+            f"D-29 {blocked.source_object}: new records of the action {blocked.action_slot_id} would reserve nothing:"
+            f" {', '.join(blocked.replaced)} still owns {blocked.links} links and {blocked.creates} creates.",
+            *(_sample_shown(sample) for sample in blocked.samples),
+        )
+
+
+def _sample_shown(sample: Sample) -> str:
+    owns = f" owns {sample.remote_id}" if sample.remote_id is not None else ""
+    return f"    {sample.source_object} {sample.record_id}{owns}"
+
+
 def list_(config: ConfigOption = None, tenant: TenantOption = "", as_json: JsonOption = False) -> None:
     """List the packs of a tenant, those that were uninstalled too."""
     from pushlink.operations import packs
@@ -123,6 +183,11 @@ def register(app: typer.Typer) -> None:
     pack = typer.Typer(help="Packs: remote APIs as data.", no_args_is_help=True)
     pack.command(epilog=examples("pushlink pack schema > pack.schema.json"))(schema)
     pack.command(epilog=examples("pushlink pack check packs/*.yaml"))(check)
+    pack.command(
+        epilog=examples(
+            "pushlink pack plan packs/notes.yaml", "pushlink pack plan packs/notes.yaml --tenant north --json"
+        )
+    )(plan)
     pack.command(
         epilog=examples("pushlink pack apply packs/notes.yaml", "pushlink pack apply packs/notes.yaml --tenant north")
     )(apply)
