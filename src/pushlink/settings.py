@@ -22,7 +22,7 @@ from pushlink.protocol.identity import SECRET_BYTES_MIN
 
 CONFIG_VARIABLE: Final = "PUSHLINK_CONFIG"
 CONFIG_NAME: Final = "pushlink.toml"
-SECRET_VARIABLE: Final = "PUSHLINK_SECRET"
+SECRET_VARIABLE: Final = "PUSHLINK_SECRET"  # noqa: S105 - the name of a variable
 
 
 class _Part(BaseModel):
@@ -71,7 +71,7 @@ class _TomlSource(PydanticBaseSettingsSource):
         super().__init__(kind)
         self._content = content
 
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002 - the library's signature
         """One value of the file."""
         return self._content.get(field_name), field_name, False
 
@@ -103,8 +103,8 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments, then the environment, then the file that `load` read."""
         content = init_settings.init_kwargs.pop("_file", {})  # type: ignore[attr-defined]
