@@ -72,6 +72,7 @@ class Code(StrEnum):
     ABANDONED = "abandoned"
     CONFIRMED_ABSENT = "confirmed_absent"
     DISPOSED = "disposed"
+    OPERATOR_DECISION = "operator_decision"
     GIVEN_BACK = "given_back"
     OUTDATED = "outdated"
     STALE_MAPPING = "stale_mapping"

@@ -181,6 +181,56 @@ def mark_stale_mapping(conn: sa.Connection, keys: Sequence[LinkKey]) -> None:
     )
 
 
+def take_ordinal(conn: sa.Connection, key: LinkKey) -> int:
+    """The ordinal of the create that is reserved now, without a new wanted version; call it under the slot's lock."""
+    t = push_slot
+    statement = (
+        sa.update(t)
+        .where(t.c.link_key == key)
+        .values(create_ordinal=t.c.create_ordinal + 1, row_version=t.c.row_version + 1)
+        .returning(t.c.create_ordinal)
+    )
+    return int(conn.execute(statement).scalar_one())
+
+
+def release_refused(conn: sa.Connection, key: LinkKey) -> None:
+    """Let the version that the remote refused be sent again; what it said of it stays in events and replies."""
+    t = push_slot
+    conn.execute(
+        sa.update(t)
+        .where(t.c.link_key == key)
+        .values(
+            refused_version=0,
+            refused_evidence=sa.null(),
+            wanted_state=sa.null(),
+            row_version=t.c.row_version + 1,
+        )
+    )
+
+
+def reset_versions(conn: sa.Connection, key: LinkKey) -> None:
+    """A released slot begins anew: nothing is wanted, acknowledged, refused or applied. Only the ordinal goes on."""
+    t = push_slot
+    conn.execute(
+        sa.update(t)
+        .where(t.c.link_key == key)
+        .values(
+            wanted_version=0,
+            wanted_values=sa.null(),
+            wanted_values_digest=sa.null(),
+            wanted_authority=sa.null(),
+            wanted_mapping_fingerprint=sa.null(),
+            wanted_state=sa.null(),
+            wanted_at=sa.null(),
+            acknowledged_version=0,
+            applied_values_digest=sa.null(),
+            refused_version=0,
+            refused_evidence=sa.null(),
+            row_version=t.c.row_version + 1,
+        )
+    )
+
+
 def lock_record_slots(conn: sa.Connection, *, tenant: str, source_object: str, source_record_id: str) -> list[SlotRow]:
     """Every slot of one record, whatever action it is of, locked in link-key order."""
     t = push_slot

@@ -1,0 +1,101 @@
+"""The operator's verbs for updates: settle one that may have been applied, or let a refused version go once more."""
+
+from __future__ import annotations
+
+from pushlink.errors import Code
+from pushlink.flows.operating import Acting, Effects, insert_due_update, move_attempt
+from pushlink.flows.operating_creates import frozen_of, require_settled
+from pushlink.protocol.outcome import History, interpret
+from pushlink.protocol.replies import Disposition
+from pushlink.protocol.snapshots import ProfileSnapshot
+from pushlink.protocol.states import USABLE_LINKS, Operation, UpdateEvent
+from pushlink.store import decisions, requests, slots
+from pushlink.store.slots import Acknowledgement
+
+
+def applied(acting: Acting) -> Effects:
+    """The update was applied: its version is acknowledged, and a newer one becomes due (D-20)."""
+    return _settled(acting, Code.OPERATOR_DECISION)
+
+
+def reinterpret(acting: Acting) -> Effects:
+    """Read the stored answers again; one of them has to say that the update was applied, as it was asked for."""
+    frozen = frozen_of(acting)
+    answers = decisions.read_answers(acting.conn, acting.attempt.id)
+    link = acting.subject.link
+    history = History(canonical_id=link.remote_id_canonical if link is not None else None, credential_proven=True)
+    verdicts = [
+        interpret(
+            Operation.UPDATE,
+            frozen.action.contract,
+            frozen.profile.contract,
+            answer.reply,
+            history,
+            received_at=answer.received_at,
+        )
+        for answer in answers
+    ]
+    acting.evidence["read_again"] = [answer.id for answer in answers]
+    if not any(verdict.disposition is Disposition.FINALIZE for verdict in verdicts):
+        raise acting.refuse(
+            "No stored answer, read again, says that the update was applied.",
+            answers=[{"id": a.id, "effect": v.effect.value} for a, v in zip(answers, verdicts, strict=True)],
+        )
+    return _settled(acting, None)
+
+
+def resend(acting: Acting) -> Effects:
+    """Give the doubtful update up and make one of the newest version; the remote may get the same values twice."""
+    link = acting.subject.link
+    if link is None or link.status not in USABLE_LINKS:
+        raise acting.refuse("The link of this update is not usable: revalidate or retire it first.")
+    require_settled(acting, _profile(acting))
+    slots.forget_applied(acting.conn, [acting.subject.slot.link_key])
+    moved = move_attempt(acting, UpdateEvent.RESEND, reason_code=Code.OPERATOR_DECISION, in_doubt=False)
+    made = insert_due_update(acting, beyond=acting.subject.slot.acknowledged_version)
+    if made is None:
+        acting.notes.append("Nothing newer than what the remote acknowledged or refused is wanted.")
+    return Effects(status=moved.status.value, row_version=moved.row_version, made=made)
+
+
+def release_version(acting: Acting) -> Effects:
+    """Let the version that the remote refused be sent once more, as an update that is due now (D-19)."""
+    slot, link, row = acting.subject.slot, acting.subject.link, acting.attempt
+    if slot.refused_version != row.version or slot.wanted_version != row.version:
+        raise acting.refuse(
+            "That version is not the refused one any more.",
+            version=row.version,
+            wanted_version=slot.wanted_version,
+            refused_version=slot.refused_version,
+        )
+    if link is None or link.status not in USABLE_LINKS:
+        raise acting.refuse("The link of this update is not usable: revalidate or retire it first.")
+    slots.release_refused(acting.conn, slot.link_key)
+    made = insert_due_update(acting, beyond=slot.acknowledged_version)
+    acting.evidence["version"] = row.version
+    return Effects(status=row.status.value, row_version=row.row_version, made=made)
+
+
+def _settled(acting: Acting, code: Code | None) -> Effects:
+    row, slot = acting.attempt, acting.subject.slot
+    [request] = requests.read_requests(acting.conn, [row.id])
+    digest = request.values_digest if request is not None else None
+    moved = move_attempt(acting, UpdateEvent.SETTLE_APPLIED, reason_code=code, in_doubt=False)
+    said = Acknowledgement(link_key=slot.link_key, version=row.version, values_digest=digest)
+    slots.acknowledge_versions(acting.conn, [said])
+    acting.evidence["acknowledged_version"] = row.version
+    link = acting.subject.link
+    is_usable = link is not None and link.status in USABLE_LINKS
+    made = insert_due_update(acting, beyond=row.version) if is_usable else None
+    return Effects(status=moved.status.value, row_version=moved.row_version, made=made)
+
+
+def _profile(acting: Acting) -> ProfileSnapshot:
+    """What the update spoke to; one that was never rendered speaks to what its link was validated with."""
+    [request] = requests.read_requests(acting.conn, [acting.attempt.id])
+    link = acting.subject.link
+    wanted = request.profile_digest if request is not None else link.profile_digest if link is not None else None
+    if wanted is None:
+        raise acting.refuse("Nothing says which profile this update speaks to.")
+    profiles, _ = acting.world.thaw(acting.conn, [wanted], [])
+    return profiles[wanted]

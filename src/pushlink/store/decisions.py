@@ -1,0 +1,154 @@
+"""What an operator's decision reads and writes of attempts beyond their transitions: evidence, holds, lanes, keys.
+
+Transitions stay in `lifecycle/`. Every write names the row version that was read, and tells of itself in the event log.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.snapshots import AttemptId, LinkKey
+from pushlink.protocol.states import Hold, Lane
+from pushlink.store.events import Event, insert_events
+from pushlink.store.responses import read_reply
+from pushlink.store.rows import AttemptRow, columns_of, read_rows
+from pushlink.store.tables import attempt_event, push_attempt, push_response
+
+#: The event that sets a remote id aside, with or without a transition; its evidence names the id.
+DISPOSED_EVENT: Final = "dispose"
+
+#: Rows held by a taken locator that one release looks at; they are few, each of them is a person's case.
+CONFLICTS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAnswer:
+    """One reply as it is kept, with what was made of it. `candidate_id` is the first id that it named, if any."""
+
+    id: int
+    send_ordinal: int
+    received_at: dt.datetime
+    reply: StoredReply
+    effect: str
+    candidate_id: str | None
+    late: bool
+
+
+def read_answers(conn: sa.Connection, attempt_id: AttemptId) -> list[StoredAnswer]:
+    """Every reply to an attempt, oldest first."""
+    t = push_response
+    rows = conn.execute(sa.select(t).where(t.c.attempt_id == attempt_id).order_by(t.c.id)).all()
+    return [
+        StoredAnswer(
+            id=row.id,
+            send_ordinal=row.send_ordinal,
+            received_at=row.received_at,
+            reply=read_reply(row),
+            effect=str(json.loads(row.verdict).get("effect", "")),
+            candidate_id=row.candidate_id,
+            late=row.late,
+        )
+        for row in rows
+    ]
+
+
+def read_disposed(conn: sa.Connection, attempt_id: AttemptId) -> frozenset[str]:
+    """The remote ids that somebody set aside for this attempt."""
+    t = attempt_event
+    statement = sa.select(t.c.evidence).where(t.c.attempt_id == attempt_id, t.c.event == DISPOSED_EVENT)
+    found = [json.loads(text) for text in conn.execute(statement).scalars() if text]
+    return frozenset(str(evidence["remote_id"]) for evidence in found if "remote_id" in evidence)
+
+
+def clear_hold(
+    conn: sa.Connection, row: AttemptRow, *, detail: Mapping[str, object], actor: str, now: dt.datetime
+) -> bool:
+    """Let a held row be claimed again with a fresh count of claims; one that waited too long may wait anew."""
+    forgets_expiry = row.hold_code == Hold.EXPIRED.value
+    values: dict[str, Any] = {"hold_code": None, "reason_code": None, "detail": None, "claim_count": 0}
+    if forgets_expiry:
+        values["expires_at"] = None
+    return _write(conn, row, "unhold", values, {"hold": row.hold_code, **detail}, actor=actor, now=now)
+
+
+def set_lane(
+    conn: sa.Connection, row: AttemptRow, lane: Lane, *, detail: Mapping[str, object], actor: str, now: dt.datetime
+) -> bool:
+    """Move a row to a lane; nothing else of it changes."""
+    evidence = {"old_lane": row.dispatch_lane, "new_lane": lane.value, **detail}
+    return _write(conn, row, "repair_lane", {"dispatch_lane": lane.value}, evidence, actor=actor, now=now)
+
+
+def set_aside(
+    conn: sa.Connection,
+    row: AttemptRow,
+    remote_id: str,
+    *,
+    detail: Mapping[str, object],
+    actor: str,
+    now: dt.datetime,
+) -> bool:
+    """Set an id aside that late evidence named; the attempt itself stays where it is."""
+    return _write(conn, row, DISPOSED_EVENT, {}, {"remote_id": remote_id, **detail}, actor=actor, now=now)
+
+
+def free_create_keys(conn: sa.Connection, key: LinkKey) -> None:
+    """The create attempt of a released slot does not occupy it any more; its status stays."""
+    t = push_attempt
+    conn.execute(
+        sa.update(t).where(t.c.create_key == key).values(create_key=sa.null(), row_version=t.c.row_version + 1)
+    )
+
+
+def read_conflicts(conn: sa.Connection, *, tenant: str, owner: LinkKey) -> list[AttemptRow]:
+    """The attempts that wait because the link of `owner` has the remote record that they were given."""
+    t = push_attempt
+    statement = (
+        sa.select(*columns_of(AttemptRow, t))
+        .where(t.c.tenant == tenant, t.c.hold_code == Hold.LOCATOR_CONFLICT.value)
+        .order_by(t.c.link_key)
+        .limit(CONFLICTS_MAX)
+    )
+    rows = read_rows(AttemptRow, conn.execute(statement))
+    return [row for row in rows if row.detail and json.loads(row.detail).get("owner_link_key") == owner]
+
+
+def _write(
+    conn: sa.Connection,
+    row: AttemptRow,
+    event: str,
+    values: Mapping[str, Any],
+    evidence: Mapping[str, object],
+    *,
+    actor: str,
+    now: dt.datetime,
+) -> bool:
+    t = push_attempt
+    statement = (
+        sa.update(t)
+        .where(t.c.id == row.id, t.c.row_version == row.row_version)
+        .values(**values, updated_at=now, row_version=t.c.row_version + 1)
+    )
+    if conn.execute(statement).rowcount != 1:
+        return False
+    told = Event(
+        attempt_id=row.id,
+        link_key=row.link_key,
+        tenant=row.tenant,
+        subject=row.operation.value,
+        event=event,
+        from_status=row.status.value,
+        to_status=row.status.value,
+        actor=actor,
+        evidence=evidence,
+        row_version=row.row_version + 1,
+    )
+    insert_events(conn, [told], now=now)
+    return True
