@@ -89,6 +89,13 @@ A = "flows[0].actions[0]"
 PUT_ONLY_ON_CREATE = {"source": "note", "target": "/note", "operations": ["create"]}
 MIRROR = {"remote_id_field": "remote_id", "provenance_field": "remote_source", "provenance_value": "sample"}
 
+FRESH_TAG = {"kind": "etag", "source": "fresh_get"}
+FRESH_FIELD = {
+    "kind": "version_field",
+    "pointer": "/version",
+    "source": "fresh_get",
+    "fetch": {"version": [{"from": "$response.body#/version"}]},
+}
 CODE = {"pointer": "/error/code", "in": ["A1", "A2"]}
 GRAPHQL = {"encoding": "graphql", "graphql": {"document": "mutation M($name: String) { make(name: $name) }"}}
 COMPOSITE = {"parts": [{"from": "$response.body#/a"}, {"from": "$response.body#/b"}], "separator": "/"}
@@ -325,7 +332,66 @@ CASES = [
         f"{A}.create.response.id_rule.pattern",
         put("create", "response", "id_rule", value={"pattern": "^[0-9a-f]{8}-[0-9a-f]{4}$"}),
     ),
-    Case("update-guard", put("update", "creates_if_missing", value=True), f"{A}.update.creates_if_missing"),
+    Case(
+        "update-guard",
+        put("update", "creates_if_missing", value=True),
+        f"{A}.update.creates_if_missing",
+        both(
+            put("update", "creates_if_missing", value=True),
+            put("update", "precondition", value={"kind": "if_match_star"}),
+        ),
+    ),
+    Case(
+        "update-guard",
+        both(put("update", "creates_if_missing", value=True), put("update", "precondition", value=FRESH_FIELD)),
+        f"{A}.update.creates_if_missing",
+        both(put("update", "creates_if_missing", value=True), put("update", "precondition", value=FRESH_TAG)),
+    ),
+    Case(
+        "precondition",
+        put("update", "precondition", value={"kind": "etag"}),
+        f"{A}.update.precondition",
+        both(
+            put("update", "precondition", value={"kind": "etag"}),
+            put("create", "response", "version", value=[{"from": "$response.header.ETag"}]),
+        ),
+    ),
+    Case("precondition", put("update", "body", value={"merge": {"/v": "{link_version}"}}), f"{A}.update.body.merge"),
+    Case(
+        "precondition",
+        put("update", "precondition", value={"kind": "version_field", "source": "fresh_get"}),
+        "",
+        put("update", "precondition", value=FRESH_FIELD),
+    ),
+    Case(
+        "precondition",
+        put("update", "precondition", value=FRESH_FIELD | {"fetch": {}}),
+        f"{A}.update.precondition.fetch",
+        put("update", "precondition", value=FRESH_TAG),
+    ),
+    Case("precondition", put("update", "precondition", value=FRESH_TAG | {"integer": True}), ""),
+    Case("precondition", put("update", "precondition", value=FRESH_FIELD | {"pointer": "/name"}), ""),
+    Case("precondition", put("update", "precondition", value={"kind": "if_match_star", "refetch_once": True}), ""),
+    Case(
+        "precondition",
+        put("create", "precondition", value={"kind": "if_none_exist"}),
+        f"{A}.create.precondition",
+        put("create", "precondition", value={"kind": "if_none_exist", "query": {"identifier": "x|1"}}),
+    ),
+    Case("query", put("create", "precondition", value={"kind": "if_none_exist", "query": {"a": "{remote_id}"}}), ""),
+    Case("path", put("update", "precondition", value=FRESH_TAG | {"fetch": {"path": "/t/{other}"}}), ""),
+    Case(
+        "override",
+        put("update", "precondition", value=FRESH_TAG | {"on_fail": [{"status": [500]}]}),
+        f"{A}.update.precondition.on_fail[0]",
+        put("update", "precondition", value=FRESH_TAG | {"on_fail": [{"status": [400], **CODE}]}),
+    ),
+    Case(
+        "header",
+        put("update", "headers", value={"If-Match": "*"}),
+        f'{A}.update.headers["If-Match"]',
+        put("update", "precondition", value={"kind": "if_match_star"}),
+    ),
     Case(
         "media-type",
         put("create", "body", value={"media_type": "json"}),
@@ -823,10 +889,17 @@ def test_a_pack_without_a_file_is_linted_too(good: Document, read: Reader) -> No
 
 @pytest.mark.rule("D-24")
 def test_an_update_that_may_create_a_missing_record_is_refused(good: Document) -> None:
-    """Its remote would bring a deleted record back under a new identity, and no guard can be declared yet."""
-    action(good)["update"]["creates_if_missing"] = True
-    with pytest.raises(PackError, match="no guard against that can be declared"):
+    """Its remote would bring a deleted record back under a new identity, unless the request asks that it is there."""
+    update = action(good)["update"]
+    update["creates_if_missing"] = True
+    with pytest.raises(PackError, match="would create a record that was deleted"):
         load_pack_text(json.dumps(good))
+    update["precondition"] = {"kind": "if_match_star"}
+    (guarded,) = load_pack_text(json.dumps(good)).actions()
+    values = SourceValues(values={"name": "n"})
+    request = render_update(guarded.contract, guarded.profile, values, "r1")
+    assert not isinstance(request, RenderFailure)
+    assert ("If-Match", "*") in request.headers
 
 
 @pytest.mark.rule("GT-06", "SY-02")

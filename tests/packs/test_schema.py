@@ -76,6 +76,7 @@ def full(good: Document) -> Document:
         ],
         "key_quoting": "odata_string",
         "query": {"v": "1"},
+        "precondition": {"kind": "if_none_exist", "query": {"identifier": "{client_id}"}},
         "client_id": {"from": "field", "format": "token", "field": "a", "encode": {"md5_hex": True}},
         "prefer": ["return=representation"],
     }
@@ -93,6 +94,16 @@ def full(good: Document) -> Document:
         "merged": {"successor": [{"from": "$response.body#/merged_into"}]},
     }
     action["update"] |= {"semantics": "replace", "idempotent": True, "body": {"envelope": {"d": {}}, "insert_at": "/d"}}
+    action["update"]["precondition"] = {
+        "kind": "version_field",
+        "pointer": "/v",
+        "integer": True,
+        "source": "fresh_get",
+        "fetch": {"path": "/t", "query": {"a": "b"}, "version": [{"from": "$response.header.ETag"}]},
+        "grows": True,
+        "on_fail": [{"status": [412]}],
+        "refetch_once": True,
+    }
     action["update"]["body"] |= {
         "encoding": "form",
         "arrays": "indexed",

@@ -28,6 +28,7 @@ CRITERIA = (
     "action.create.conflict[].when[]",
     "action.update.success.assert[]",
     "action.update.deleted[]",
+    "action.update.precondition.on_fail[]",
     "action.errors[].when[]",
     "profile.errors[].when[]",
     "profile.rate_limit.detect[]",
@@ -39,6 +40,7 @@ EXTRACTORS = (
     "action.create.response.version[]",
     "action.create.conflict[].existing_id[]",
     "action.update.merged.successor[]",
+    "action.update.precondition.fetch.version[]",
 )
 CRITERION = {
     "status": [409],
@@ -102,6 +104,16 @@ CHANGED: dict[str, Any] = {
     "action.create.headers": {"X-A": "1"},
     "action.create.key_quoting": "odata_guid",
     "action.create.query": {"minorversion": "75"},
+    "action.create.precondition.kind": "if_none_exist",
+    "action.create.precondition.query": {"a": "b"},
+    "action.update.precondition.kind": "version_field",
+    "action.update.precondition.pointer": "/v",
+    "action.update.precondition.integer": True,
+    "action.update.precondition.source": "fresh_get",
+    "action.update.precondition.fetch.path": "/t",
+    "action.update.precondition.fetch.query": {"a": "b"},
+    "action.update.precondition.grows": True,
+    "action.update.precondition.refetch_once": True,
     "action.create.client_id.from": "field",
     "action.create.client_id.format": "token",
     "action.create.client_id.field": "email",
@@ -180,6 +192,7 @@ BASE: dict[str, Any] = {
         "create": {
             "path": "/things",
             "client_id": {},
+            "precondition": {"kind": "if_none_match_star"},
             "body": {"graphql": {"document": "mutation A { a }"}},
             "success": {"status": [200], "assert": [TEST]},
             "response": {
@@ -197,6 +210,7 @@ BASE: dict[str, Any] = {
             "success": {"status": [204], "assert": [TEST]},
             "deleted": [TEST],
             "merged": {"successor": [PLACE]},
+            "precondition": {"kind": "etag", "on_fail": [TEST], "fetch": {"version": [PLACE]}},
         },
         "errors": [RULE],
         "mappings": [{"source": "name", "target": "/name"}],

@@ -216,7 +216,7 @@ class GroupingDriver:
             self._end()
             return
         if isinstance(effect, Send):
-            self._spawn(self._send(run, effect.request))
+            self._spawn(self._send(run, effect))
         else:
             self._enqueue(run, Patience(effect))
 
@@ -296,11 +296,11 @@ class GroupingDriver:
         if run.patience:
             self._enqueue(run, run.patience)
 
-    async def _send(self, run: _Run, request: WireRequest) -> None:
+    async def _send(self, run: _Run, effect: Send) -> None:
         try:
-            reply = await self._transport.send(request)
+            reply = await self._transport.send(effect.request)
         finally:
-            self._sends_free += 1
+            self._sends_free += int(effect.gated)
             self._schedule()
         self._resume(run, reply)
 

@@ -41,9 +41,13 @@ class Tx:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """Put `request` on the wire once; the answer is a `WireReply`, whatever happened."""
+    """Put `request` on the wire once; the answer is a `WireReply`, whatever happened.
+
+    A send is `gated` when it follows the checkpoint, which counts it; a read before it is not.
+    """
 
     request: WireRequest
+    gated: bool = True
 
 
 Effect: TypeAlias = Tx | Send

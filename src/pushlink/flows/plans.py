@@ -16,6 +16,7 @@ from pushlink.flows.outcomes import About, Outcome, Queued, Refused, Reserved, U
 from pushlink.protocol.drift import Hit
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.gates import BEFORE_CREATE, Facts, Refusal, first_refusal
+from pushlink.protocol.preconditions import version_to_check
 from pushlink.protocol.render import render_create, render_update
 from pushlink.protocol.snapshots import (
     AttemptId,
@@ -143,9 +144,9 @@ def render_candidate(
         return None  # an earlier gate refuses
     action = candidate.action
     if link is not None and link.status in USABLE_LINKS:
-        return render_update(
-            action.contract, action.profile, mapped(candidate), link.remote_id, remote_version=link.remote_version
-        )
+        update = action.contract.update
+        version = None if update is None else version_to_check(update, link.remote_version)
+        return render_update(action.contract, action.profile, mapped(candidate), link.remote_id, remote_version=version)
     return render_create(action.contract, action.profile, mapped(candidate), idempotency_key=create_key)
 
 

@@ -72,6 +72,7 @@ def history_of(
     replayable: bool = False,
     canonical_id: str | None = None,
     client_id: str | None = None,
+    refetched: bool = False,
 ) -> History:
     """What is known of the attempt before this reply."""
     return History(
@@ -83,6 +84,7 @@ def history_of(
         retry_count=owned.attempt.retry_count,
         canonical_id=canonical_id,
         client_id=client_id,
+        refetched=refetched,
     )
 
 

@@ -1,18 +1,21 @@
 """The update: the slot's wanted version becomes one request to the linked record, at most once at a time.
 
 It is rendered at its first claim, from the values that the save froze and the configuration of now, and only while that
-configuration is the one that the link was validated with. What is acknowledged afterwards is the version that was sent.
+configuration is the one that the link was validated with; where its precondition needs the record's current version,
+that is read first (`fetching.py`). What is acknowledged afterwards is the version that was sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pushlink.errors import Code, invariant
 from pushlink.flows.claimed import ClaimedUpdate, Frozen
 from pushlink.flows.create import record_tx
-from pushlink.flows.effects import Flow, Send, Tx
+from pushlink.flows.effects import Effect, Flow, Send, Tx
+from pushlink.flows.fetching import Unfetched, fetch_request, is_unfetched, judge_fetched
 from pushlink.flows.sending import answer_of, checkpoint_of, history_of, wire_request
 from pushlink.flows.step_items import Answer, ClaimGone, Granted, Permission, Settle, Suspension
 from pushlink.flows.steps import Steps
@@ -50,6 +53,8 @@ def push_update(claimed: ClaimedUpdate, steps: Steps) -> Flow:
     """Run one claimed update to its end."""
     key = claimed.attempt.link_key
     ready = judge_update(claimed, steps.world)
+    if isinstance(ready, Unfetched):
+        ready = yield from _fetch(claimed, ready, steps.world)
     if isinstance(ready, Settle):
         yield Tx(step=steps.settle, item=ready, key=key)
         return
@@ -63,6 +68,7 @@ def push_update(claimed: ClaimedUpdate, steps: Steps) -> Flow:
         ready.profile,
         send_ordinal=granted.send_ordinal,
         canonical_id=ready.link.remote_id_canonical,
+        refetched=claimed.attempt.reason_code == Code.REMOTE_CHANGED,
     )
     contracts = (ready.action.contract, ready.profile.contract)
     verdict = interpret(Operation.UPDATE, *contracts, reply, history, received_at=granted.at)
@@ -72,8 +78,23 @@ def push_update(claimed: ClaimedUpdate, steps: Steps) -> Flow:
         yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
 
 
-def judge_update(claimed: ClaimedUpdate, world: World) -> Ready | Settle:
-    """What stops this update before any I/O, as the settlement it makes, or the request that may be sent."""
+def _fetch(claimed: ClaimedUpdate, unfetched: Unfetched, world: World) -> Generator[Effect, Any, Ready | Settle]:
+    """Read the record's version, and render the update with it: nothing was sent before the checkpoint but a read."""
+    request = fetch_request(claimed, unfetched, world)
+    if isinstance(request, RenderFailure):
+        return _ended(claimed, UpdateEvent.FAIL_VALIDATION, request.code, {"message": request.message})
+    reply = yield Send(request=request, gated=False)
+    found = judge_fetched(claimed, unfetched, reply, world)
+    if isinstance(found, Settle):
+        return found
+    return _rendered(claimed, unfetched.link, unfetched.current, unfetched.version, world, found.remote_version)
+
+
+def judge_update(claimed: ClaimedUpdate, world: World) -> Ready | Settle | Unfetched:
+    """What stops this update before any I/O, as the settlement it makes, or the request that may be sent.
+
+    An update that needs the record's current version is answered with what is to be read first.
+    """
     slot, link, current = claimed.slot, claimed.link, claimed.current
     if link is None or link.status not in USABLE_LINKS:
         return _obsolete(claimed, Code.LINK_MISSING if link is None else Code.LINK_SUSPENDED)
@@ -95,11 +116,14 @@ def judge_update(claimed: ClaimedUpdate, world: World) -> Ready | Settle:
     if stopping or current is None:
         surfaces = [hit.surface.value for hit in stopping] or ["action_slot"]
         return _held(claimed, Code.DRIFT, Hold.DRIFT, {"surfaces": surfaces})
-    if claimed.request is not None:
+    reads = is_unfetched(claimed, current.contract.update, link)
+    if claimed.request is not None and not reads:
         return _frozen(claimed, claimed.request, link)
     if slot.wanted_mapping_fingerprint != current.mapping_fingerprint:
         return replace(_obsolete(claimed, Code.STALE_MAPPING), outdates_wanted=True)
-    return _rendered(claimed, link, current, version, world)
+    if reads:
+        return Unfetched(link=link, current=current, version=version)
+    return _rendered(claimed, link, current, version, world, link.remote_version)
 
 
 def _frozen(claimed: ClaimedUpdate, request: Frozen, link: LinkRow) -> Ready | Settle:
@@ -117,21 +141,24 @@ def _frozen(claimed: ClaimedUpdate, request: Frozen, link: LinkRow) -> Ready | S
 
 
 def _rendered(
-    claimed: ClaimedUpdate, link: LinkRow, current: ActiveAction, version: int, world: World
+    claimed: ClaimedUpdate,
+    link: LinkRow,
+    current: ActiveAction,
+    version: int,
+    world: World,
+    remote_version: str | None,
 ) -> Ready | Settle:
     slot = claimed.slot
     invariant(slot.wanted_values is not None, "an update waits for values that nobody wants", link_key=slot.link_key)
     values = SourceValues.read(slot.wanted_values or "")
-    frozen = render_update(
-        current.contract, current.profile, values, link.remote_id, remote_version=link.remote_version
-    )
+    frozen = render_update(current.contract, current.profile, values, link.remote_id, remote_version=remote_version)
     if isinstance(frozen, RenderFailure):
         detail = {"message": frozen.message, **frozen.evidence}
         return _ended(claimed, UpdateEvent.FAIL_VALIDATION, frozen.code, detail)
     profile = world.profile_document(current.profile, current.profile_digest, claimed.generation)
     request = RequestRow(
         attempt_id=claimed.attempt.id,
-        freeze=1,
+        freeze=claimed.attempt.freeze_count + 1,
         idempotency_key=update_idempotency_key(world.secret, slot.link_key, version, frozen.body_digest),
         method=frozen.method,
         path=frozen.path,

@@ -21,6 +21,9 @@ _ESCAPE_OR_CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 
 # What makes a request repeatable, or changes its method or target behind the back of the action.
 _REPEATABLE: Final = frozenset({"idempotency-key", "x-idempotency-key", "repeatability-request-id"})
+_CONDITIONAL: Final = frozenset(
+    {"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-none-exist", "if-range"}
+)
 _OVERRIDING: Final = frozenset(
     {
         "forwarded",
@@ -129,6 +132,8 @@ def header_problems(name: str, value: str) -> Iterator[str]:
         yield f"`{name}` cannot be written in a pack: the key of a request is made for each attempt."
     elif lower in _OVERRIDING:
         yield f"`{name}` cannot be written in a pack: method and target are the ones that the action says."
+    elif lower in _CONDITIONAL:
+        yield f"`{name}` cannot be written as a header: write a `precondition`, which also reads its answer."
     elif problem := header_problem(name, value):
         yield f"`{name}` cannot be sent: {problem}. Remove or mend it."
 

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel
 
 from pushlink.packs import grammar
+from pushlink.packs.lint_preconditions import check_precondition, is_guarded
 from pushlink.packs.lint_requests import check_request, check_variables
 from pushlink.packs.lint_responses import check_action_answers, check_criterion, check_profile_answers
 from pushlink.packs.model import Action, Destination, Pack
@@ -184,9 +185,11 @@ def _check_actions(pack: Pack) -> Hits:
         profile = reached.get(action.destination)
         yield from _check_request((*steps, "create"), action.create)
         yield from check_request((*steps, "create"), "create", action, profile)
+        yield from check_precondition((*steps, "create"), "create", action, profile)
         if action.update is not None:
             yield from _check_update((*steps, "update"), action.update)
             yield from check_request((*steps, "update"), "update", action, profile)
+            yield from check_precondition((*steps, "update"), "update", action, profile)
         yield from check_action_answers(steps, action)
         yield from _check_mappings(steps, action)
         yield from _check_overlaps((*steps, "mappings"), action.mappings)
@@ -211,11 +214,8 @@ def _check_request(steps: Steps, request: CreateContract | UpdateContract) -> Hi
 
 def _check_update(steps: Steps, update: UpdateContract) -> Hits:
     yield from _check_request(steps, update)
-    if update.creates_if_missing:
-        message = (
-            "This update would create a record that was deleted remotely, and no guard against that can be declared "
-            "yet. Use a method that only updates."
-        )
+    if update.creates_if_missing and not is_guarded(update):
+        message = "This update would create a record that was deleted remotely. Guard it by kind: if_match_star."
         yield Hit("update-guard", (*steps, "creates_if_missing"), message)
 
 

@@ -109,6 +109,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "client_id": "The id that the request gives the new record itself, as `{client_id}` in path, query or body.",
         "headers": "Headers of this request. One of the same name in the profile is replaced.",
         "prefer": "Preferences (RFC 7240). They change what is answered, and so where an id is found.",
+        "precondition": "What must hold at the remote for the request to take effect.",
         "body": "How the body is built around the mapped values.",
         "success": "Which statuses mean done. Any other 2xx parks the attempt: applied, but no id is known.",
         "response": "Where the new record's id is found.",
@@ -122,11 +123,12 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "query": "Parameters behind the path: names, each with a literal or one `{variable}`.",
         "headers": "Headers of this request. One of the same name in the profile is replaced.",
         "prefer": "Preferences (RFC 7240). They change what is answered, and so where an id is found.",
+        "precondition": "What must hold at the remote for the request to take effect.",
         "body": "How the body is built around the mapped values.",
         "semantics": "What the remote does with fields that are not in the body: keeps them (`merge`, `sparse`) or "
         "clears them (`replace`).",
         "idempotent": "Whether sending the same update again changes nothing more.",
-        "creates_if_missing": "Whether the remote would create a record that is gone. Such an update is refused today.",
+        "creates_if_missing": "Whether the remote would create a record that is gone. A precondition must guard it.",
         "success": "Which statuses mean done.",
         "deleted": "The record is gone when one of these holds. Its link is suspended, nothing is created again.",
         "merged": "Where an answer names the record that this one became. Its link is suspended for a person.",
@@ -243,6 +245,28 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "lower_trim": "Cut blanks at both ends and write small letters, before everything else.",
         "md5_hex": "Write the MD5 digest of the text, as remotes do that name records by it. It protects nothing.",
         "truncate": "Keep so many characters.",
+    },
+    contracts.CreatePrecondition: {
+        "kind": "`if_none_match_star`: nothing is at the address yet. `if_none_exist`: nothing matches the query.",
+        "query": "The query of `if_none_exist`: names, each with a literal or one `{variable}`.",
+    },
+    contracts.UpdatePrecondition: {
+        "kind": "`if_match_star`: the record is there. `etag`, `if_unmodified_since`, `version_field`: it has the "
+        "version that is sent in a header, or at `pointer` in the body.",
+        "pointer": "Where the version stands in the body, with `version_field`.",
+        "integer": "Whether it is a number there.",
+        "source": "`link_version`: the version of the last answer. `fresh_get`: one that is read before each send.",
+        "fetch": "How the current version is read.",
+        "grows": "Whether versions are whole numbers that only grow. Then an older one than the link's is never sent.",
+        "on_fail": "What else says that the precondition did not hold, beside 412 and 428. One of them is enough.",
+        "refetch_once": "Whether a failed update is tried once more with a version that is read then. Otherwise the "
+        "link is suspended.",
+    },
+    contracts.Fetch: {
+        "path": "The path that is read. Without one, that of the update.",
+        "query": "Its parameters, in place of the update's.",
+        "version": "Where the version stands in that answer. Without one, where `response.version` says, or the header "
+        "of its kind.",
     },
     contracts.ClientId: {
         "from": "What it is made of: the attempt's `idempotency_key`, or a `field`.",

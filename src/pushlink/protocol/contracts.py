@@ -26,13 +26,16 @@ from pushlink.protocol.request_contracts import (
     Body,
     Clear,
     ClientId,
+    CreatePrecondition,
     Encode,
+    Fetch,
     GraphQl,
     KeyQuoting,
     Limits,
     Mapping,
     Method,
     Preference,
+    UpdatePrecondition,
 )
 from pushlink.protocol.response_contracts import (
     Canonical,
@@ -66,10 +69,12 @@ __all__ = [
     "Conflict",
     "Contract",
     "CreateContract",
+    "CreatePrecondition",
     "Criterion",
     "DurationMs",
     "Encode",
     "ErrorRule",
+    "Fetch",
     "GraphQl",
     "IdExtractor",
     "IdRule",
@@ -90,6 +95,7 @@ __all__ = [
     "Success",
     "Timeouts",
     "UpdateContract",
+    "UpdatePrecondition",
     "Wait",
     "Waivers",
 ]
@@ -105,6 +111,7 @@ class CreateContract(Contract):
     client_id: Annotated[ClientId | None, LATER] = None
     headers: dict[str, str] = {}
     prefer: Annotated[tuple[Preference, ...], LATER] = ()
+    precondition: Annotated[CreatePrecondition | None, LATER] = None
     body: Body = Body()
     success: Success = Success(status=(200, 201, 203))
     response: Response = Response()
@@ -120,6 +127,7 @@ class UpdateContract(Contract):
     query: Annotated[dict[str, str], LATER] = {}
     headers: dict[str, str] = {}
     prefer: Annotated[tuple[Preference, ...], LATER] = ()
+    precondition: Annotated[UpdatePrecondition | None, LATER] = None
     body: Body = Body()
     semantics: Literal["merge", "replace", "sparse"] = "merge"
     idempotent: bool = False

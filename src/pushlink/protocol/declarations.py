@@ -27,6 +27,7 @@ from pushlink.protocol.replies import (
     GONE,
     REJECTED,
     RETRY,
+    STALE,
     THROTTLE,
     UNKNOWN,
     UNLISTED,
@@ -42,6 +43,10 @@ UNAUTHORIZED: Final = 401
 UNSURE_STATUSES_MAX: Final = 8
 
 _SUCCESSES: Final = range(200, 300)
+
+#: What says that an update's precondition did not hold, without a pack's help (RFC 9110 and 6585).
+_STAR_FAILS: Final = frozenset({412})
+_VERSION_FAILS: Final = frozenset({412, 428})
 _NEVER_UNAUTHORIZED: Final = "A 401 cannot be read otherwise: it was not applied, and the credential is refreshed once."
 
 
@@ -65,7 +70,7 @@ def declared_reading(
         return None
     if _is_partial(operation, action, reply):
         return Reading(row="data together with errors", meaning=UNKNOWN)
-    reading = next(_readings(operation, action, profile, reply), None)
+    reading = _failed_precondition(operation, action, reply) or next(_readings(operation, action, profile, reply), None)
     is_claim = reading is not None and reading.meaning.effect is Effect.NOT_APPLIED and reading.meaning is not DUPLICATE
     if is_claim and operation is Operation.CREATE and _shows_an_id(action, reply):
         return Reading(row="not applied, and yet an id", meaning=UNKNOWN)
@@ -155,6 +160,18 @@ def _readings(
     for index, criterion in enumerate(profile.rate_limit.detect):
         if claim_problem((criterion,)) is None and holds(criterion, reply):
             yield Reading(row=f"declared throttle {index + 1}", meaning=THROTTLE)
+
+
+def _failed_precondition(operation: Operation, action: ActionContract, reply: StoredReply) -> Reading | None:
+    """Whether an update was refused because what it asked to hold does not: gone, or changed by somebody else."""
+    condition = action.update.precondition if operation is Operation.UPDATE and action.update is not None else None
+    if condition is None:
+        return None
+    declared = any(claim_problem((criterion,)) is None and holds(criterion, reply) for criterion in condition.on_fail)
+    is_star = condition.kind == "if_match_star"
+    if not declared and reply.status not in (_STAR_FAILS if is_star else _VERSION_FAILS):
+        return None
+    return Reading(row="precondition did not hold", meaning=GONE if is_star else STALE)
 
 
 def _meaning(rule: ErrorRule, operation: Operation) -> Meaning:

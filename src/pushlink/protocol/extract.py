@@ -98,6 +98,12 @@ def extract_named(action: ActionContract, extractors: Iterable[IdExtractor], rep
     return tuple(dict.fromkeys(texts))[:CANDIDATES_MAX]
 
 
+def extract_first(extractors: Iterable[IdExtractor], reply: StoredReply) -> str | None:
+    """What the first of these places that holds something says; `None` when there is nothing."""
+    found = _first(extractors, reply)
+    return None if isinstance(found, NoId) else found
+
+
 def extract_text(extractor: IdExtractor, reply: StoredReply) -> str | None:
     """The one text at a place that need not be an id; `None` when there is none."""
     found = _first((extractor,), reply)

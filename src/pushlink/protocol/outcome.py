@@ -32,6 +32,8 @@ from pushlink.protocol.replies import (
     BY_STATUS,
     MATCHED,
     NOT_SENT,
+    REFETCH,
+    STALE,
     UNAUTHENTICATED,
     UNIDENTIFIED,
     UNKNOWN,
@@ -59,6 +61,7 @@ class History:
     reauthenticated: bool = False  # an earlier 401 of this attempt was answered with a refreshed credential
     retry_count: int = 0  # earlier sends that counted against the budget
     canonical_id: str | None = None  # the linked record, for an update
+    refetched: bool = False  # this send was made with a version that was read because the one before was stale
     client_id: str | None = None  # the id that a create gave its record itself
 
 
@@ -214,9 +217,17 @@ def _read(
     needs_proof = meaning.disposition is Disposition.GONE and meaning.effect is Effect.NOT_APPLIED
     if needs_proof and not history.credential_proven:
         return replace(reading, meaning=UNAUTHENTICATED)
+    if meaning is STALE and _may_refetch(action, history):
+        return replace(reading, meaning=REFETCH)
     if meaning.disposition is Disposition.REAUTH_ONCE and history.reauthenticated:
         return replace(reading, meaning=UNAUTHENTICATED)
     return reading
+
+
+def _may_refetch(action: ActionContract, history: History) -> bool:
+    """Whether the profile lets a stale update read the record's version and try once more (C-047)."""
+    condition = action.update.precondition if action.update is not None else None
+    return condition is not None and condition.refetch_once and not history.refetched
 
 
 def _after_history(operation: Operation, meaning: Meaning, profile: ProfileContract, history: History) -> Meaning:

@@ -27,7 +27,8 @@ from pushlink.protocol.contracts import (
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.headers import render_headers
 from pushlink.protocol.paths import render_path, route_text
-from pushlink.protocol.placeholders import CLIENT_ID, LINK_VERSION, REMOTE_ID, Variables
+from pushlink.protocol.placeholders import CLIENT_ID, LINK_VERSION, REMOTE_ID, Variables, name_of
+from pushlink.protocol.preconditions import precondition_headers, with_version
 from pushlink.protocol.snapshots import FrozenRequest, SourceValue, SourceValues, digest_bytes
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,100}(?:\.[0-9]{1,100})?")
@@ -82,6 +83,24 @@ def update_route(action: ActionContract, profile: ProfileContract) -> str:
     return route_text(update.path, variables=profile.variables, query=update.query, quoting=update.key_quoting)
 
 
+def render_fetch(action: ActionContract, profile: ProfileContract, remote_id: str) -> str | RenderFailure:
+    """The route on which the linked record is read before an update: the update's own, unless the pack says another."""
+    update = action.update
+    if update is None or update.precondition is None:
+        return RenderFailure(code=Code.PATH_UNUSABLE, message="The action reads no record before an update.")
+    fetch = update.precondition.fetch
+    own = {name: text for name, text in update.query.items() if name_of(text) != LINK_VERSION}
+    query = fetch.query if fetch.query or fetch.path is not None else own
+    return render_path(
+        fetch.path or update.path,
+        {**profile.variables, REMOTE_ID: remote_id},
+        base_url=profile.base_url,
+        path_characters=profile.path_characters,
+        query=query,
+        quoting=update.key_quoting,
+    )
+
+
 def source_fields(action: ActionContract, operation: OperationName | None = None) -> tuple[str, ...]:
     """The source fields that a request reads, in order and once each; all operations when none is named."""
     chosen = action.mappings if operation is None else mappings_for(action.mappings, operation)
@@ -113,13 +132,16 @@ def _request(
     path = _path(contract, profile, variables)
     if isinstance(path, RenderFailure):
         return path
-    headers = render_headers(profile.headers, contract.headers, contract.body, _computed(contract))
+    computed = _computed(contract, variables)
+    if isinstance(computed, RenderFailure):
+        return computed
+    headers = render_headers(profile.headers, contract.headers, contract.body, computed)
     if isinstance(headers, RenderFailure):
         return headers
     data = build_body(
         action.mappings,
         operation,
-        contract.body,
+        with_version(contract),
         values,
         bytes_max=profile.body_bytes_max,
         limits=action.limits,
@@ -145,9 +167,11 @@ def _path(
     )
 
 
-def _computed(contract: CreateContract | UpdateContract) -> dict[str, str]:
+def _computed(contract: CreateContract | UpdateContract, variables: Variables) -> dict[str, str] | RenderFailure:
     """The headers that are made of other declarations."""
-    return {"Prefer": ", ".join(contract.prefer)} if contract.prefer else {}
+    prefer = {"Prefer": ", ".join(contract.prefer)} if contract.prefer else {}
+    condition = precondition_headers(contract, variables)
+    return condition if isinstance(condition, RenderFailure) else {**prefer, **condition}
 
 
 def _of_link(profile: ProfileContract, remote_id: str, remote_version: str | None) -> Variables:

@@ -85,6 +85,8 @@ GONE: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.GONE, c
 DELETED: Final = Meaning(effect=Effect.APPLIED, disposition=Disposition.GONE, code=Code.REMOTE_GONE)
 CONFLICT: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CONFLICT)
 MOVED: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CHANGED)
+STALE: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CHANGED)
+REFETCH: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.RETRY_AT, code=Code.REMOTE_CHANGED)
 APPLIED: Final = Meaning(effect=Effect.APPLIED, disposition=Disposition.FINALIZE, code=None)
 UNIDENTIFIED: Final = Meaning(
     effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.PARK, code=Code.APPLIED_UNIDENTIFIED

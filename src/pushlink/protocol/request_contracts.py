@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from pushlink.protocol.declared import LATER, Contract, PlainJson, Pointer, Scalar
+from pushlink.protocol.response_contracts import Criterion, IdExtractor
 
 
 class Method(StrEnum):
@@ -90,6 +91,38 @@ class ClientId(Contract):
     format: Literal["uuid", "token"] = "uuid"  # of a key; a token is its 32 hexadecimal digits
     field: str | None = None
     encode: Encode = Encode()
+
+
+class CreatePrecondition(Contract):
+    """What must hold at the remote for a create to take effect: nothing is at its address, or nothing matches."""
+
+    kind: Literal["if_none_match_star", "if_none_exist"]
+    query: dict[str, str] = {}  # of if_none_exist
+
+
+class Fetch(Contract):
+    """Where the current version of a record is read before an update, and where it stands in that answer."""
+
+    path: str | None = None  # the update's own route, unless it says another
+    query: dict[str, str] = {}
+    version: tuple[IdExtractor, ...] = ()
+
+
+class UpdatePrecondition(Contract):
+    """What must hold at the remote for an update to take effect: the record is there, or has the version that we know.
+
+    The version is the link's own, or one that is read just before the send. Without a precondition the last writer
+    wins.
+    """
+
+    kind: Literal["if_match_star", "etag", "version_field", "if_unmodified_since"]
+    pointer: Pointer | None = None  # of version_field: its place in the body
+    integer: bool = False  # the version is a JSON number there
+    source: Literal["link_version", "fresh_get"] = "link_version"
+    fetch: Fetch = Fetch()
+    grows: bool = False  # versions are whole numbers that only grow
+    on_fail: tuple[Criterion, ...] = ()  # beside 412 and 428, what says that the precondition did not hold
+    refetch_once: bool = False
 
 
 class Clear(StrEnum):

@@ -64,6 +64,7 @@ _CRITERIA: Final[Mapping[str, Surface]] = {
     "action.create.response.created[]": _S.RESPONSE,
     "action.create.conflict[].when[]": _S.RESPONSE,
     "action.update.success.assert[]": _S.RESPONSE,
+    "action.update.precondition.on_fail[]": _S.RESPONSE,
     "action.update.deleted[]": _S.RESPONSE,
     "action.errors[].when[]": _S.RESPONSE,
     "profile.errors[].when[]": _S.RESPONSE,
@@ -78,6 +79,7 @@ _EXTRACTORS: Final = (
     "action.create.response.candidates[]",
     "action.create.response.version[]",
     "action.create.conflict[].existing_id[]",
+    "action.update.precondition.fetch.version[]",
     "action.update.merged.successor[]",
 )
 _EXTRACTOR_PARTS: Final = ("from", "regex", "decode")
@@ -118,6 +120,8 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     **{f"action.create.client_id.encode.{part}": _S.CREATE_PATH for part in Encode.model_fields},
     "action.create.headers": _S.BODY,
     "action.create.prefer": _S.BODY,
+    "action.create.precondition.kind": _S.BODY,
+    "action.create.precondition.query": _S.BODY,
     "action.create.body.encoding": _S.BODY,
     "action.create.body.media_type": _S.BODY,
     "action.create.body.envelope": _S.BODY,
@@ -139,6 +143,10 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     "action.update.query": _S.UPDATE_PATH,
     "action.update.headers": _S.BODY,
     "action.update.prefer": _S.BODY,
+    **{
+        f"action.update.precondition.{part}": _S.BODY
+        for part in ("kind", "pointer", "integer", "source", "fetch.path", "fetch.query", "grows", "refetch_once")
+    },
     "action.update.body.encoding": _S.BODY,
     "action.update.body.media_type": _S.BODY,
     "action.update.body.envelope": _S.BODY,
