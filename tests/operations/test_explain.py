@@ -165,8 +165,14 @@ def test_a_doubtful_create_says_when_it_may_have_been_applied_and_by_which_verbs
     assert found.evidence["claimed_by"]
     [reply] = found.evidence["replies"]
     assert reply["effect"] not in {"applied", "not_applied"}
-    assert [verb.name for verb in found.verbs] == ["history", "reconcile adopt", "reconcile confirm-absent"]
-    assert [verb.command for verb in found.verbs] == ["pushlink history Person 1", None, None]
+    names = [verb.name for verb in found.verbs]
+    assert names == ["history", "reconcile adopt", "reconcile absent", "reconcile reinterpret"]
+    row = stage.attempt()
+    assert [verb.command for verb in found.verbs][:3] == [
+        "pushlink history Person 1",
+        f"pushlink reconcile {row['id']} --adopt ID --row-version {row['row_version']} --reason REASON",
+        f"pushlink reconcile {row['id']} --absent --row-version {row['row_version']} --reason REASON",
+    ]
 
 
 @pytest.mark.rule("D-19")

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pushlink.errors import CallerError, Code, invariant
+from pushlink.errors import CallerError, Code
 from pushlink.flows.operating import Acting, Effects, move_attempt, named, require_consent
 from pushlink.flows.operating_reserve import reserve_wanted
-from pushlink.flows.sending import client_id_of
+from pushlink.protocol import reinterpretation
 from pushlink.protocol.drift import holds_create, stops_update
 from pushlink.protocol.extract import extract_id
 from pushlink.protocol.identity import locator_key
-from pushlink.protocol.outcome import History, Verdict, create_event, interpret
+from pushlink.protocol.outcome import Verdict
 from pushlink.protocol.remoteids import Extracted, read_remote_id
 from pushlink.protocol.replies import Effect
 from pushlink.protocol.snapshots import ActionSnapshot, ProfileSnapshot, write_time
@@ -32,6 +32,9 @@ from pushlink.store.rows import AttemptRow, RequestRow, slots_of
 
 #: A stored answer of one of these says that the remote did it.
 _SAYS_DONE: Final = frozenset({Effect.APPLIED.value, Effect.APPLIED_UNIDENTIFIED.value})
+
+#: What a stored history knows of other sends of the attempt.
+_OF_OTHERS: Final = frozenset({"in_doubt", "live_replay_contract", "retry_count"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,7 @@ def reinterpret(acting: Acting) -> Effects:
     """Read the stored answers again by the frozen contract: only when together they settle every send is it moved."""
     frozen = frozen_of(acting)
     answers = decisions.read_answers(acting.conn, acting.attempt.id)
-    verdicts = [_judged(frozen, answer) for answer in answers]
+    verdicts = [read_again(Operation.CREATE, frozen, answer) for answer in answers]
     applied = next((v for v in verdicts if v.effect is Effect.APPLIED and v.remote_id is not None), None)
     acting.evidence["read_again"] = [answer.id for answer in answers]
     if applied is not None and applied.remote_id is not None:
@@ -267,22 +270,12 @@ def _free_id(acting: Acting, frozen: Frozen, text: str) -> str:
     return found.remote_id
 
 
-def _judged(frozen: Frozen, answer: StoredAnswer) -> Verdict:
-    """The verdict on one stored answer alone; what it says of its own send does not depend on the other ones."""
-    history = History(
-        send_ordinal=answer.send_ordinal,
-        client_id=client_id_of(frozen.action, frozen.profile, frozen.request),
-    )
-    verdict = interpret(
-        Operation.CREATE,
-        frozen.action.contract,
-        frozen.profile.contract,
-        answer.reply,
-        history,
-        received_at=answer.received_at,
-    )
-    invariant(create_event(verdict, has_mirror=False) is not None, "a verdict is one of the table")
-    return verdict
+def read_again(operation: Operation, frozen: Frozen, answer: StoredAnswer) -> Verdict:
+    """The verdict on one stored answer alone: what it says of its own send does not depend on the other ones."""
+    past = answer.verdict.get("history")
+    alone = {name: value for name, value in past.items() if name not in _OF_OTHERS} if isinstance(past, dict) else {}
+    kept = {**answer.verdict, "history": alone}
+    return reinterpretation.reinterpret(operation, frozen.action.contract, frozen.profile.contract, answer.reply, kept)
 
 
 def _refuse_standing_drift(acting: Acting) -> None:

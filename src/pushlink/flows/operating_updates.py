@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pushlink.errors import Code
 from pushlink.flows.operating import Acting, Effects, insert_due_update, move_attempt
-from pushlink.flows.operating_creates import frozen_of, require_settled
-from pushlink.protocol.outcome import History, interpret
+from pushlink.flows.operating_creates import frozen_of, read_again, require_settled
 from pushlink.protocol.replies import Disposition
 from pushlink.protocol.snapshots import ProfileSnapshot
 from pushlink.protocol.states import USABLE_LINKS, Operation, UpdateEvent
@@ -22,19 +21,7 @@ def reinterpret(acting: Acting) -> Effects:
     """Read the stored answers again; one of them has to say that the update was applied, as it was asked for."""
     frozen = frozen_of(acting)
     answers = decisions.read_answers(acting.conn, acting.attempt.id)
-    link = acting.subject.link
-    history = History(canonical_id=link.remote_id_canonical if link is not None else None, credential_proven=True)
-    verdicts = [
-        interpret(
-            Operation.UPDATE,
-            frozen.action.contract,
-            frozen.profile.contract,
-            answer.reply,
-            history,
-            received_at=answer.received_at,
-        )
-        for answer in answers
-    ]
+    verdicts = [read_again(Operation.UPDATE, frozen, answer) for answer in answers]
     acting.evidence["read_again"] = [answer.id for answer in answers]
     if not any(verdict.disposition is Disposition.FINALIZE for verdict in verdicts):
         raise acting.refuse(

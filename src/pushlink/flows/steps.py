@@ -364,7 +364,7 @@ def _received(item: Answer, *, late: bool) -> responses.Received:
         send_ordinal=item.send_ordinal,
         reply=item.reply,
         verdict=item.verdict,
-        candidate_id=item.candidate_id,
+        candidate_id=item.link.remote_id if late and item.link is not None else item.candidate_id,
         late=late,
     )
 

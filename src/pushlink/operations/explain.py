@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.world import World
 from pushlink.operations import words
+from pushlink.operations.decidable import decidable
 from pushlink.operations.reads import AttemptView, LinkView, attempt_view, link_view
 from pushlink.operations.reasons import reason_of
 from pushlink.operations.verbs import Verb, verbs
@@ -185,7 +186,9 @@ def _state(conn: Connection, rows: _Rows, now: dt.datetime) -> ActionState:
     word, attempt = _word(rows, now)
     slot, link = rows.slot, rows.link
     replies = reads.read_replies(conn, [attempt.id], limit=3) if attempt is not None else []
-    names = _verb_names(word, attempt, replies)
+    may_follow = verbs(
+        word.verbs, source_object=slot.source_object, record_id=slot.source_record_id, tenant=slot.tenant
+    )
     return ActionState(
         action=rows.names.action,
         flow=rows.names.flow,
@@ -210,7 +213,7 @@ def _state(conn: Connection, rows: _Rows, now: dt.datetime) -> ActionState:
         link=link_view(link) if link is not None else None,
         create=_view(rows.create, slot),
         update=_view(rows.update, slot),
-        verbs=verbs(names, source_object=slot.source_object, record_id=slot.source_record_id, tenant=slot.tenant),
+        verbs=(*may_follow, *decidable(conn, slot, link, attempt, drift=rows.drift)),
     )
 
 
@@ -315,15 +318,6 @@ def _reply_shown(reply: ReplyRow) -> dict[str, object]:
         "candidates": reply.verdict.get("candidates", []),
         "late": reply.late,
     }
-
-
-def _verb_names(word: Word, attempt: AttemptRow | None, replies: list[ReplyRow]) -> tuple[str, ...]:
-    """The word's verbs, without those that a known or named remote id forbids (D-09)."""
-    if attempt is None:
-        return word.verbs
-    named = attempt.remote_id is not None or any(reply.late and reply.candidate_id for reply in replies)
-    forbidden = {"supersede", "reconcile confirm-absent"} if named else set()
-    return tuple(name for name in word.verbs if name not in forbidden)
 
 
 def _since(rows: _Rows, attempt: AttemptRow | None) -> dt.datetime | None:

@@ -50,6 +50,7 @@ class LinkView:
     reason: str | None
     finalized_at: dt.datetime
     updated_at: dt.datetime
+    row_version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,7 @@ class AttemptView:
     first_io_at: dt.datetime | None
     created_at: dt.datetime
     updated_at: dt.datetime
+    row_version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +192,7 @@ def link_view(row: LinkRow) -> LinkView:
         reason=row.reason_code,
         finalized_at=row.finalized_at,
         updated_at=row.updated_at,
+        row_version=row.row_version,
     )
 
 
@@ -218,6 +221,7 @@ def attempt_view(row: AttemptRow, *, source_object: str, record_id: str) -> Atte
         first_io_at=row.first_io_at,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        row_version=row.row_version,
     )
 
 

@@ -179,9 +179,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
     _C.DISPOSED: Reason(
         "Somebody set the known remote id aside as evidence.", "Supersede the attempt if one is still wanted."
     ),
-    _C.OPERATOR_DECISION: Reason(
-        "Somebody decided so; the history says who and why.", "Nothing, or decide otherwise."
-    ),
+    _C.OPERATOR_DECISION: Reason("Somebody decided so; the history says who and why.", "Nothing, or decide otherwise."),
     _C.GIVEN_BACK: Reason("The claim was given back before anything was sent.", "Nothing; it is claimed again."),
     _C.OUTDATED: Reason("A newer version, or time, has overtaken this one.", "Nothing, or save the record again."),
     _C.STALE_MAPPING: Reason(

@@ -1,7 +1,8 @@
 """The verbs that may follow a state: what each does, and the command to type where this release has one.
 
-A verb without a command is named all the same, so that nobody mends a row by hand in the meantime: the state allows it,
-and a later release brings the command. Command templates take an object, a record id and a tenant.
+What anybody may type is listed here; what an operator may decide comes from `protocol/verbs.py`, with a command that
+names the row and the version that was seen. A verb without a command is named all the same, so that nobody mends a row
+by hand in the meantime.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from pushlink.protocol.verbs import VERBS
+from pushlink.protocol.verbs import Verb as Decidable
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +42,6 @@ _VERBS: Final[Mapping[str, _Known]] = {
     "doctor": _Known("Check the deployment.", ("doctor",), about_record=False),
     "pack list": _Known("Show which packs are installed.", ("pack", "list"), about_record=False),
     "pack apply": _Known("Install a pack, or its newer version.", ("pack", "apply", "FILE"), about_record=False),
-    "reconcile adopt": _Known("Take over the remote record whose id you name; nothing is sent."),
-    "reconcile confirm-absent": _Known("Say, after looking, that the remote has no such record; nothing is sent."),
-    "reconcile applied": _Known("Say, after looking, that the update was applied."),
-    "reconcile resend": _Known("Give the doubtful update up and send the newest version again."),
-    "supersede": _Known("Free the record's place for another create."),
-    "revalidate": _Known("Accept the configuration of now for this link, after looking at the differences."),
-    "suspend": _Known("Stop updates of this link until somebody revalidates it."),
-    "relocate": _Known("Point the link to the remote record that took the place of the old one."),
-    "retire": _Known("End the link; its remote record is left alone."),
-    "release-slot": _Known("Allow another create for a record whose link is retired."),
-    "release-version": _Known("Allow the refused version to be sent once more."),
-    "unhold": _Known("Let a held attempt go on."),
-    "abandon": _Known("End an attempt that was never sent."),
-    "dispose": _Known("Set a known remote id aside as evidence, so that the attempt can end."),
-    "repair-lane": _Known("Move a row of an unknown lane to a known one."),
     "deployment confirm": _Known("Say that this database is the right one and leave recovery mode."),
 }
 
@@ -63,6 +52,34 @@ def verbs(names: Iterable[str], *, source_object: str, record_id: str, tenant: s
         Verb(name=name, says=_VERBS[name].says, command=_command(_VERBS[name], source_object, record_id, tenant))
         for name in dict.fromkeys(names)
     )
+
+
+def decisions(allowed: Iterable[Decidable], *, target_id: str, row_version: int, tenant: str) -> tuple[Verb, ...]:
+    """What an operator may decide about one row, as it was seen, with the commands to type."""
+    return tuple(
+        Verb(name=verb.value, says=VERBS[verb].says, command=decision_command(verb, target_id, row_version, tenant))
+        for verb in allowed
+    )
+
+
+def decision_command(verb: Decidable, target_id: str, row_version: int, tenant: str) -> str:
+    """The command of one decision; the words in capitals are for the operator to fill in."""
+    name, _, settles_by = verb.value.partition(" ")
+    argument = VERBS[verb].argument
+    option = f"--{settles_by}" if settles_by else _OPTIONS.get(verb)
+    words = ["pushlink", name, target_id]
+    words += [] if option is None else [option] if argument is None else [option, argument]
+    words += ["--row-version", str(row_version), "--reason", "REASON"]
+    words += ["--tenant", tenant] if tenant else []
+    return shlex.join(words)
+
+
+#: How the argument of a verb is given where it is not one of the `reconcile` family.
+_OPTIONS: Final[Mapping[Decidable, str]] = {
+    Decidable.DISPOSE: "--id",
+    Decidable.RELOCATE: "--to",
+    Decidable.REPAIR_LANE: "--lane",
+}
 
 
 def _command(known: _Known, source_object: str, record_id: str, tenant: str) -> str | None:

@@ -1,7 +1,8 @@
 """The states that people see, as tables: one word, one sentence, who has to act, and which verbs may follow.
 
 Every status of an attempt, every hold and every status of a link has its row; what `explain` says is looked up here and
-decided nowhere else. Texts may hold `{...}` places, which `explain` fills with times and names.
+decided nowhere else. What an operator may decide is not here but in `protocol/verbs.py`. Texts may hold `{...}` places,
+which `explain` fills with times and names.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ DRIFTED: Final = Word(
     says="The configuration differs from the one that the link was validated with; no update is sent.",
     waits_for="the change to be undone, or a revalidation",
     needs_person=True,
-    verbs=("pack apply", "revalidate", "retire"),
+    verbs=("pack apply",),
 )
 REJECTED: Final = Word(
     state="rejected",
     says="The remote refused the newest values; they are not sent again by themselves.",
     waits_for="other values, or the release of this version",
     needs_person=True,
-    verbs=("save", "release-version"),
+    verbs=("save",),
 )
 STALE: Final = Word(
     state="stale",
@@ -69,7 +70,7 @@ STRANDED: Final = Word(
     says="The attempt is of the lane {lane!r}, which this release does not know; nobody touches it.",
     waits_for="somebody who moves it to a known lane, or a release that knows the lane",
     needs_person=True,
-    verbs=("repair-lane",),
+    verbs=_LOOK,
 )
 OVERDUE: Final = Word(
     state="overdue",
@@ -108,7 +109,7 @@ CREATES: Final[Mapping[AttemptStatus, Word]] = {
         says="The create may have been applied, and nobody can prove it either way.",
         waits_for="somebody who looks the record up at the remote",
         needs_person=True,
-        verbs=("history", "reconcile adopt", "reconcile confirm-absent"),
+        verbs=_LOOK,
     ),
     _A.WRITEBACK_COMMIT_PENDING: Word(
         state="mirroring",
@@ -128,7 +129,7 @@ CREATES: Final[Mapping[AttemptStatus, Word]] = {
         says="The create ended without a remote record, and holds the record's place.",
         waits_for="somebody who mends the cause and supersedes the attempt",
         needs_person=True,
-        verbs=("history", "supersede", "reconcile adopt"),
+        verbs=_LOOK,
     ),
     _A.SUPERSEDED: FREED,
 }
@@ -157,7 +158,7 @@ UPDATES: Final[Mapping[AttemptStatus, Word]] = {
         says="An update may have been applied, and nobody can prove it either way.",
         waits_for="somebody who compares with the remote record",
         needs_person=True,
-        verbs=("history", "reconcile applied", "reconcile resend"),
+        verbs=_LOOK,
     ),
     _A.FINALIZED: SYNCED,
     _A.TERMINAL_FAILED: BEHIND,
@@ -170,7 +171,7 @@ HOLDS: Final[Mapping[Hold, Word]] = {
         says="The configuration differs from the one that the attempt was made with.",
         waits_for="the change to be undone, or somebody who decides",
         needs_person=True,
-        verbs=("pack apply", "unhold", "abandon"),
+        verbs=("pack apply",),
     ),
     Hold.ASSOCIATION_WAITING: Word(
         state="held",
@@ -183,49 +184,49 @@ HOLDS: Final[Mapping[Hold, Word]] = {
         says="A record that this one refers to cannot get a remote record.",
         waits_for="somebody who settles the other record",
         needs_person=True,
-        verbs=("unhold", "abandon"),
+        verbs=_LOOK,
     ),
     Hold.ASSOCIATION_MOVED: Word(
         state="held",
         says="The link of a record that this one refers to was retired or moved.",
         waits_for="somebody who decides",
         needs_person=True,
-        verbs=("unhold", "abandon"),
+        verbs=_LOOK,
     ),
     Hold.POISON: Word(
         state="held",
         says="It was claimed several times and never came to an outcome.",
         waits_for="somebody who finds out what kills its workers",
         needs_person=True,
-        verbs=("history", "unhold", "abandon"),
+        verbs=_LOOK,
     ),
     Hold.EXPIRED: Word(
         state="held",
         says="It waited longer than its profile allows and is not sent unseen.",
         waits_for="somebody who decides whether it is still wanted",
         needs_person=True,
-        verbs=("unhold", "abandon"),
+        verbs=_LOOK,
     ),
     Hold.USER_INACTIVE: Word(
         state="held",
         says="The user who saved it is not active any more.",
         waits_for="somebody who decides whether it is still wanted",
         needs_person=True,
-        verbs=("unhold", "abandon"),
+        verbs=_LOOK,
     ),
     Hold.CREDENTIAL: Word(
         state="held",
         says="The remote does not accept the credential.",
         waits_for="a credential that works",
         needs_person=True,
-        verbs=("doctor", "push", "unhold"),
+        verbs=("doctor", "push"),
     ),
     Hold.LOCATOR_CONFLICT: Word(
         state="conflict",
         says="Another link owns the remote record that the answer named.",
         waits_for="somebody who retires the other link, or disposes of the id",
         needs_person=True,
-        verbs=("history", "dispose", "retire"),
+        verbs=_LOOK,
     ),
 }
 
@@ -245,12 +246,12 @@ LINKS: Final[Mapping[LinkStatus, Word | None]] = {
         says="The link is suspended; nothing is sent.",
         waits_for="somebody who looks at the remote record and decides",
         needs_person=True,
-        verbs=("history", "revalidate", "relocate", "retire"),
+        verbs=_LOOK,
     ),
     LinkStatus.RETIRED: Word(
         state="retired",
         says="The link is retired and its slot is closed; this record is not pushed any more.",
         waits_for="nothing",
-        verbs=("release-slot",),
+        verbs=_LOOK,
     ),
 }

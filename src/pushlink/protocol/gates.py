@@ -221,7 +221,7 @@ _AMBIGUOUS_CREATE = Gate(
     message="A create attempt of this record may have succeeded at the remote; somebody has to find out.",
     evidence=_attempt,
     records_wanted=True,
-    next_verbs=("reconcile adopt", "reconcile confirm-absent", "reconcile replay"),
+    next_verbs=("reconcile adopt", "reconcile absent", "reconcile reinterpret"),
 )
 _TERMINAL_CREATE = Gate(
     rule="GT-11",
@@ -238,7 +238,7 @@ _LINEAGE = Gate(
     refuses=lambda facts: bool(facts.unresolved_slots),
     message="Older slots of this owner and object still own links or attempts; nobody has resolved them.",
     evidence=lambda facts: {"unresolved_slots": list(facts.unresolved_slots)},
-    next_verbs=("rebind", "retire", "supersede", "slot declare-independent"),
+    next_verbs=("rebind", "retire", "supersede", "declare-independent"),
 )
 _FREEZE = Gate(
     rule="GT-13",

@@ -36,9 +36,14 @@ class StoredAnswer:
     send_ordinal: int
     received_at: dt.datetime
     reply: StoredReply
-    effect: str
+    verdict: Mapping[str, object]
     candidate_id: str | None
     late: bool
+
+    @property
+    def effect(self) -> str:
+        """What it was said to have done."""
+        return str(self.verdict.get("effect", ""))
 
 
 def read_answers(conn: sa.Connection, attempt_id: AttemptId) -> list[StoredAnswer]:
@@ -51,7 +56,7 @@ def read_answers(conn: sa.Connection, attempt_id: AttemptId) -> list[StoredAnswe
             send_ordinal=row.send_ordinal,
             received_at=row.received_at,
             reply=read_reply(row),
-            effect=str(json.loads(row.verdict).get("effect", "")),
+            verdict=json.loads(row.verdict),
             candidate_id=row.candidate_id,
             late=row.late,
         )

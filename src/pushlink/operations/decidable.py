@@ -1,0 +1,82 @@
+"""What an operator may decide about a record as it stands: the table of verbs, less what the evidence forbids.
+
+The table says what a state allows. Some of it needs more than a state: an answer to read again, an id that a late
+answer named, a difference to accept. What is sure to be refused for such a reason is not offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pushlink.flows.operating import standing_of_attempt
+from pushlink.operations.verbs import Verb as Offered
+from pushlink.operations.verbs import decisions
+from pushlink.protocol.drift import Hit
+from pushlink.protocol.snapshots import LinkKey
+from pushlink.protocol.states import USABLE_LINKS, Hold
+from pushlink.protocol.verbs import VERBS, Standing, Verb, allowed_verbs
+from pushlink.store import links
+from pushlink.store.access import Connection
+from pushlink.store.decisions import StoredAnswer, read_answers, read_disposed
+from pushlink.store.reads import read_object
+from pushlink.store.rows import AttemptRow, LinkRow, SlotRow
+
+
+def decidable(
+    conn: Connection, slot: SlotRow, link: LinkRow | None, attempt: AttemptRow | None, *, drift: Sequence[Hit]
+) -> tuple[Offered, ...]:
+    """Decisions about the attempt that a state is about, then about the record's link, then about a link in its way."""
+    found: list[Offered] = []
+    if attempt is not None:
+        offered = tuple(_of_attempt(conn, slot, attempt))
+        found += decisions(offered, target_id=attempt.id, row_version=attempt.row_version, tenant=slot.tenant)
+    if link is not None:
+        offered = tuple(_of_link(link, drift))
+        found += decisions(offered, target_id=link.id, row_version=link.row_version, tenant=slot.tenant)
+    if attempt is not None and attempt.hold_code == Hold.LOCATOR_CONFLICT.value:
+        found += _of_owner(conn, attempt)
+    return tuple(found)
+
+
+def _of_attempt(conn: Connection, slot: SlotRow, attempt: AttemptRow) -> Iterator[Verb]:
+    allowed = [verb for verb in allowed_verbs(standing_of_attempt(attempt)) if not VERBS[verb].needs_contract]
+    if not allowed:
+        return
+    answers = read_answers(conn, attempt.id)
+    named = bool(_late_ids(answers) - read_disposed(conn, attempt.id))
+    for verb in allowed:
+        is_offered = {
+            Verb.SUPERSEDE: not named,
+            Verb.ABSENT: not named,
+            Verb.REINTERPRET: bool(answers),
+            Verb.DISPOSE: named or attempt.remote_id is not None,
+            Verb.UNHOLD: attempt.hold_code != Hold.LOCATOR_CONFLICT.value,
+            Verb.RELEASE_VERSION: slot.wanted_version == slot.refused_version == attempt.version,
+        }
+        if is_offered.get(verb, True):
+            yield verb
+
+
+def _late_ids(answers: Sequence[StoredAnswer]) -> set[str]:
+    return {answer.candidate_id for answer in answers if answer.late and answer.candidate_id is not None}
+
+
+def _of_link(link: LinkRow, drift: Sequence[Hit]) -> Iterator[Verb]:
+    for verb in allowed_verbs(Standing(place=link.status)):
+        if verb is Verb.RELEASE_SLOT and link.slot_key is None:
+            continue
+        if verb is Verb.REVALIDATE and link.status in USABLE_LINKS and not drift:
+            continue
+        yield verb
+
+
+def _of_owner(conn: Connection, attempt: AttemptRow) -> tuple[Offered, ...]:
+    """The link that has the remote record which this attempt was given may be retired instead."""
+    key = read_object(attempt.detail).get("owner_link_key")
+    owners = links.read_links(conn, [LinkKey(str(key))]) if key else []
+    return tuple(
+        offer
+        for owner in owners
+        if owner is not None
+        for offer in decisions([Verb.RETIRE], target_id=owner.id, row_version=owner.row_version, tenant=owner.tenant)
+    )
