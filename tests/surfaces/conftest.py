@@ -57,7 +57,11 @@ class Shop:
     def run(self, *words: object, config: bool = True) -> Answer:
         """Run a command in this process."""
         given = [str(word) for word in words]
-        if config and words[0] != "init" and list(words[:2]) not in (["pack", "check"], ["pack", "schema"]):
+        if (
+            config
+            and words[0] != "init"
+            and list(words[:2]) not in (["pack", "check"], ["pack", "schema"], ["pack", "test"])
+        ):
             given += ["--config", str(self.config)]
         result = CliRunner().invoke(app, given, env=self.variables)
         if result.exception is not None and not isinstance(result.exception, SystemExit):

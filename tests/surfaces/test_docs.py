@@ -60,7 +60,7 @@ def test_every_command_answers_in_json_and_has_examples(name: str) -> None:
     assert command.epilog.startswith("Examples:")
     assert name in command.epilog
     assert command.help
-    if name not in {"pushlink init", "pushlink pack check", "pushlink pack schema"}:
+    if name not in {"pushlink init", "pushlink pack check", "pushlink pack schema", "pushlink pack test"}:
         assert "--config" in options
 
 
@@ -107,6 +107,13 @@ def changed_pack(shop: Shop) -> Path:
     return path
 
 
+def cases_for(shop: Shop) -> Path:
+    """One case of the pack."""
+    path = shop.home / "cases.yaml"
+    path.write_text("cases: [{name: a, object: Note, values: {title: t}, expect: {request: {method: POST}}}]")
+    return path
+
+
 def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
     """Every command is run, and its document and its rows are compared with the tables."""
     shop = local_shop
@@ -119,6 +126,7 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         "pushlink db upgrade": shop.json("db", "upgrade"),
         "pushlink db check": shop.json("db", "check"),
         "pushlink pack check": shop.json("pack", "check", shop.pack),
+        "pushlink pack test": shop.json("pack", "test", shop.pack, cases_for(shop)),
         "pushlink pack plan": shop.json("pack", "plan", changed_pack(shop)),
         "pushlink pack apply": shop.json("pack", "apply", shop.pack),
         "pushlink pack list": shop.json("pack", "list"),
@@ -139,6 +147,8 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
     for listed, document in [
         ("checks", seen["pushlink doctor"]),
         ("packs", seen["pushlink pack check"]),
+        ("tested", {"tested": [seen["pushlink pack test"]["tested"]]}),
+        ("cases", seen["pushlink pack test"]["tested"]),
         ("plan", {"plan": [seen["pushlink pack plan"]["plan"]]}),
         ("surfaces", shop.json("pack", "plan", changed_pack(shop))["plan"]),
         ("installs", seen["pushlink pack list"]),

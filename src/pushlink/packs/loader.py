@@ -58,23 +58,29 @@ def load_pack_text(text: str, *, file: str = "<text>") -> Pack:
 
 def read_pack(path: str | PathLike[str]) -> PackDocument:
     """The pack in a file with all that lint says; raises `PackError` only when it has not the shape of a pack."""
+    text, finding = read_text(path, "a pack's YAML file")
+    if finding is not None:
+        raise _refused(str(path), [finding])
+    return read_pack_text(text, file=str(path))
+
+
+def read_text(path: str | PathLike[str], kind: str) -> tuple[str, Finding | None]:
+    """The text of a file, read once and no further than one byte over the bound; or why there is none."""
     file = str(path)
     try:
         if not Path(path).is_file():
-            raise _refused(file, [_whole(file, "There is no such file. Give the path of a pack's YAML file.")])
+            return "", _whole(file, f"There is no such file. Give the path of {kind}.")
         with Path(path).open("rb") as stream:
             data = stream.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise _refused(file, [_whole(file, f"The file cannot be read: {reason}.")]) from error
+        return "", _whole(file, f"The file cannot be read: {reason}.")
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8"), None
     except UnicodeDecodeError as error:
         line, column = _place_of_byte(data, error.start)
         message = "The file is not UTF-8 text. Save it in that encoding."
-        finding = Finding(file=file, line=line, column=column, path="", message=message)
-        raise _refused(file, [finding]) from error
-    return read_pack_text(text, file=file)
+        return "", Finding(file=file, line=line, column=column, path="", message=message)
 
 
 def read_pack_text(text: str, *, file: str = "<text>") -> PackDocument:

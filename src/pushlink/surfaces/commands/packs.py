@@ -1,4 +1,4 @@
-"""pack: check, publish, plan, apply and list packs."""
+"""pack: check, publish, test, plan, apply and list packs."""
 # ruff: noqa: PLC0415 - what is heavy is imported when a command runs, so that --help answers at once
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pushlink.surfaces.options import ConfigOption, JsonOption, TenantOption, ex
 from pushlink.surfaces.output import Output
 
 if TYPE_CHECKING:
+    from pushlink.operations.pack_tests import RanCases
     from pushlink.operations.packs import AppliedView, CheckedPack
     from pushlink.operations.plans import PlanView
     from pushlink.store.plans import Sample
@@ -54,6 +55,41 @@ def _show_checked(output: Output, one: CheckedPack) -> None:
         output.say(f"{one.file}: {one.pack} {one.version} can be used, with {one.actions} actions.")
     else:
         output.say(f"{one.file}: it cannot be used; mend what is listed.")
+
+
+def run_cases(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pack file.")],
+    cases: Annotated[
+        Path | None,
+        typer.Argument(metavar="CASES", help="The cases. Default: cases/ beside the pack.", show_default=False),
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write what is observed as expected, into a new file.", show_default=False)
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --update: write over the cases themselves.", show_default=False)
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run recorded replies through a pack: which requests it makes, and how it reads the answers; nothing is sent."""
+    from pushlink.operations import pack_tests
+
+    output = Output(as_json=as_json)
+    done = pack_tests.run(file, cases, update=update, overwrite=force)
+    if as_json:
+        output.document({"tested": done})
+    else:
+        _show_tested(output, done)
+    raise typer.Exit(Exit.OK if done.is_passed or update else Exit.REFUSED)
+
+
+def _show_tested(output: Output, done: RanCases) -> None:
+    for case in done.cases:
+        output.say(f"{done.cases_file}:{case.line}: {'ok' if case.passed else 'failed'}: {case.name}")
+        output.say(*(f"    {line}" for difference in case.differences for line in difference.lines))
+    output.say(f"{done.pack} {done.version}: {done.passed} cases passed, {done.failed} failed.")
+    if done.written is not None:
+        output.say(f"What was observed is written to {done.written}.")
 
 
 def apply(
@@ -183,6 +219,10 @@ def register(app: typer.Typer) -> None:
     pack = typer.Typer(help="Packs: remote APIs as data.", no_args_is_help=True)
     pack.command(epilog=examples("pushlink pack schema > pack.schema.json"))(schema)
     pack.command(epilog=examples("pushlink pack check packs/*.yaml"))(check)
+    pack.command(
+        name="test",
+        epilog=examples("pushlink pack test packs/notes.yaml", "pushlink pack test packs/notes.yaml --update"),
+    )(run_cases)
     pack.command(
         epilog=examples(
             "pushlink pack plan packs/notes.yaml", "pushlink pack plan packs/notes.yaml --tenant north --json"

@@ -1,0 +1,331 @@
+"""Tests of packs: each case rendered, its recorded reply interpreted, and both compared with what is expected.
+
+Everything is pure: no database, no network, no credential and no clock. What runs here is what a reservation renders
+and what a claim interprets, with the same contracts; so a case that passes says what this release will do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from pushlink.errors import CallerError
+from pushlink.packs.cases import (
+    CASES_DIRECTORY,
+    CaseReply,
+    Expected,
+    ExpectedRequest,
+    ExpectedVerdict,
+    PlacedCase,
+    read_cases,
+    read_cases_text,
+    write_expected,
+)
+from pushlink.packs.loader import load_pack
+from pushlink.protocol.client_ids import make_client_id
+from pushlink.protocol.contracts import ActionContract, ProfileContract
+from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
+from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.kept import kept_headers
+from pushlink.protocol.outcome import History, Verdict, interpret
+from pushlink.protocol.remoteids import Extracted, read_remote_id
+from pushlink.protocol.render import applies, render_create, render_update, source_fields
+from pushlink.protocol.snapshots import FrozenRequest, SourceValues, read_time
+from pushlink.protocol.states import Operation
+
+#: Nothing of a request has left where one of these is the error; after the others all of it has, unless a case says no.
+_BEFORE_THE_REQUEST: Final = frozenset({WireError.BEFORE_CONNECT, WireError.RESOLVE, WireError.CONNECT, WireError.TLS})
+
+_CONTEXT_LINES: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One part that is not as expected. `lines` is what people read, a unified diff where the values are long."""
+
+    path: str
+    expected: object
+    found: object
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseView:
+    """How one case went; `observed` is what came of it, as a case file would write it."""
+
+    name: str
+    line: int
+    action: str
+    passed: bool
+    differences: tuple[Difference, ...]
+    observed: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanCases:
+    """How all cases of a pack went. `written` is the file that an update wrote."""
+
+    file: str
+    cases_file: str
+    pack: str
+    version: str
+    passed: int
+    failed: int
+    cases: tuple[CaseView, ...]
+    written: str | None
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether every case went as expected."""
+        return self.failed == 0
+
+
+def run(
+    file: str | PathLike[str],
+    cases: str | PathLike[str] | None = None,
+    *,
+    update: bool = False,
+    overwrite: bool = False,
+) -> RanCases:
+    """Run the cases of a pack, from the file that stands beside it unless another is named.
+
+    With `update`, what was observed is written as what is expected: into a new file beside the given one, or over it
+    with `overwrite`. Raises `PackError` for files that have something to mend, `CallerError` for a file in the way.
+    """
+    pack = load_pack(file)
+    path = cases_of(file) if cases is None else Path(cases)
+    document = read_cases(path, pack)
+    results = [(placed, _observe(placed)) for placed in document.cases]
+    views = tuple(_view(placed, observed) for placed, observed in results)
+    written = None
+    if update:
+        text = write_expected(document.text, [observed.shown for _, observed in results])
+        read_cases_text(text, pack, file=str(path))  # what is written can be read again
+        written = str(_write(path, text, overwrite=overwrite))
+    failed = sum(not view.passed for view in views)
+    return RanCases(
+        file=str(file),
+        cases_file=str(path),
+        pack=pack.pack,
+        version=pack.version,
+        passed=len(views) - failed,
+        failed=failed,
+        cases=views,
+        written=written,
+    )
+
+
+def cases_of(file: str | PathLike[str]) -> Path:
+    """Where the cases of a pack stand: `cases/` beside it, under the same name."""
+    path = Path(file)
+    return path.parent / CASES_DIRECTORY / path.name
+
+
+def _write(path: Path, text: str, *, overwrite: bool) -> Path:
+    target = path if overwrite else path.with_name(f"{path.stem}.observed{path.suffix}")
+    try:
+        with target.open("w" if overwrite else "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as exc:
+        msg = f"{target} is there already, and nothing is written over it."
+        raise CallerError(msg, next_step="move it away, or give --force to write over the cases themselves") from exc
+    except OSError as exc:
+        msg = f"{target} cannot be written: {exc.strerror or type(exc).__name__}."
+        raise CallerError(msg) from exc
+    return target
+
+
+# ------------------------------------------------------------------------------------------------ observing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Observed:
+    """What comes of a case, in the words of an expectation, and the request's body as text."""
+
+    shown: Expected
+    body_text: str | None = None
+
+
+def _observe(placed: PlacedCase) -> _Observed:
+    case, action = placed.case, placed.action
+    read = case.source_values()
+    if not applies(action.when, SourceValues(values=read)):
+        return _Observed(shown=Expected(skipped=True))
+    operation = Operation(case.operation)
+    mapped = dict.fromkeys(source_fields(action.contract, case.operation)) | read
+    values = SourceValues(values=mapped)
+    request = _render(placed, values)
+    if isinstance(request, RenderFailure):
+        return _Observed(shown=Expected(refused=request.code))
+    if case.reply is None:
+        return _Observed(shown=Expected(request=_request_shown(request)), body_text=_text(request))
+    verdict = interpret(
+        operation,
+        action.contract,
+        action.profile,
+        _reply(case.reply, action.contract, action.profile),
+        _history(placed, values),
+        received_at=read_time(case.reply.received_at) if case.reply.received_at is not None else None,
+    )
+    shown = Expected(request=_request_shown(request), verdict=_verdict_shown(verdict))
+    return _Observed(shown=shown, body_text=_text(request))
+
+
+def _render(placed: PlacedCase, values: SourceValues) -> FrozenRequest | RenderFailure:
+    case, action = placed.case, placed.action
+    if case.remote_id is None:
+        return render_create(action.contract, action.profile, values, idempotency_key=case.idempotency_key)
+    return render_update(action.contract, action.profile, values, case.remote_id, remote_version=case.remote_version)
+
+
+def _history(placed: PlacedCase, values: SourceValues) -> History:
+    case, contract = placed.case, placed.action.contract
+    known = read_remote_id(contract, case.remote_id) if case.remote_id is not None else None
+    own = make_client_id(contract, values, case.idempotency_key) if case.remote_id is None else None
+    return History(
+        **case.history.model_dump(),
+        canonical_id=known.canonical if isinstance(known, Extracted) else case.remote_id,
+        client_id=own if isinstance(own, str) else None,
+    )
+
+
+def _reply(case: CaseReply, action: ActionContract, profile: ProfileContract) -> StoredReply:
+    """The recorded reply as a transport would have stored it: no other header, no byte more."""
+    if case.status is None:
+        started = case.error not in _BEFORE_THE_REQUEST
+        sent = started and case.sent is not False
+        trace = WireTrace(connected=started, request_started=started, request_sent=sent)
+        return StoredReply(trace=trace, error=case.error, error_text="a recorded error")
+    kept = frozenset(kept_headers(action, profile))
+    listed = [(name.lower(), value) for name, value in case.headers.items()]
+    headers = [(name, one) for name, value in listed for one in ((value,) if isinstance(value, str) else value)]
+    data = case.data()
+    is_long = len(data) > profile.reply_bytes_max
+    return StoredReply(
+        trace=WireTrace(
+            connected=True,
+            request_started=True,
+            request_sent=True,
+            response_started=True,
+            response_complete=not case.truncated,
+        ),
+        error=WireError.READ if case.truncated else None,
+        error_text="closed in the middle of the body" if case.truncated else "",
+        status=case.status,
+        headers=tuple((name, value) for name, value in headers if name in kept),
+        body=data[: profile.reply_bytes_max],
+        body_complete=not case.truncated and not is_long,
+        body_size=len(data),
+        body_digest=hashlib.sha256(data).hexdigest() if data else "",
+    )
+
+
+def _request_shown(request: FrozenRequest) -> ExpectedRequest:
+    shown: dict[str, object] = {"method": request.method, "path": request.path, "headers": dict(request.headers)}
+    try:
+        document = json.loads(request.body)
+        return ExpectedRequest.model_validate(shown | {"body": document})
+    except ValueError:  # no JSON, or a number in it that a case file cannot say
+        return ExpectedRequest.model_validate(shown | {"body_text": _text(request)})
+
+
+def _text(request: FrozenRequest) -> str:
+    return request.body.decode("utf-8", "replace")
+
+
+def _verdict_shown(verdict: Verdict) -> ExpectedVerdict:
+    shown: dict[str, object] = {
+        "effect": verdict.effect,
+        "disposition": verdict.disposition,
+        "code": verdict.code,
+        "row": verdict.row,
+    }
+    more = {
+        "remote_id": verdict.remote_id,
+        "candidates": verdict.candidates or None,
+        "remote_version": verdict.remote_version,
+        "retry_after": None if verdict.retry_after_ms is None else f"{verdict.retry_after_ms}ms",
+    }
+    return ExpectedVerdict.model_validate(shown | {name: value for name, value in more.items() if value is not None})
+
+
+# ------------------------------------------------------------------------------------------------ comparing
+
+
+def _view(placed: PlacedCase, observed: _Observed) -> CaseView:
+    differences = tuple(_differences(placed.case.expect, observed))
+    return CaseView(
+        name=placed.case.name,
+        line=placed.line,
+        action=placed.action.names.action,
+        passed=not differences,
+        differences=differences,
+        observed=observed.shown.model_dump(mode="json", exclude_unset=True),
+    )
+
+
+def _differences(expected: Expected, observed: _Observed) -> Iterator[Difference]:
+    """Every written part of an expectation that is not so. One that expects nothing proves nothing."""
+    wanted = expected.model_dump(mode="json", exclude_unset=True)
+    found = observed.shown.model_dump(mode="json")
+    if found["request"] is not None:
+        found["request"]["body_text"] = observed.body_text
+    if not any(wanted.values()):
+        yield _difference("expect", "a request or a verdict", "nothing; --update writes what was observed")
+        return
+    for name in ("skipped", "refused"):
+        if (wanted.get(name) or None) != (found[name] or None):
+            yield _difference(name, wanted.get(name), found[name])
+    for name in ("request", "verdict"):
+        parts = wanted.get(name)
+        if parts is None:
+            continue
+        if found[name] is None:
+            yield _difference(name, parts, _absent(found, name))
+            continue
+        yield from _part_differences(name, parts, found[name])
+
+
+def _absent(found: Mapping[str, object], name: str) -> str:
+    if found["skipped"]:
+        return "no request: the conditions of the action do not hold"
+    if found["refused"]:
+        return f"no request: it is refused with {found['refused']}"
+    return f"no {name}: the case has no reply"
+
+
+def _part_differences(name: str, wanted: Mapping[str, object], found: Mapping[str, object]) -> Iterator[Difference]:
+    for part, value in wanted.items():
+        if part == "headers" and isinstance(value, dict):
+            yield from _header_differences(name, value, found[part])
+        elif found[part] != value:
+            yield _difference(f"{name}.{part}", value, found[part])
+
+
+def _header_differences(name: str, wanted: Mapping[str, object], found: object) -> Iterator[Difference]:
+    sent = {key.lower(): value for key, value in found.items()} if isinstance(found, dict) else {}
+    for header, value in wanted.items():
+        if sent.get(header.lower()) != value:
+            yield _difference(f"{name}.headers.{header}", value, sent.get(header.lower()))
+
+
+def _difference(path: str, expected: object, found: object) -> Difference:
+    old, new = _pretty(expected), _pretty(found)
+    if len(old) == len(new) == 1:
+        lines = [f"{path}: expected {old[0]}, found {new[0]}"]
+    else:
+        diff = difflib.unified_diff(old, new, n=_CONTEXT_LINES, lineterm="")
+        lines = [f"{path}: - expected, + found", *(f"  {line}" for line in diff if line[:3] not in {"---", "+++"})]
+    return Difference(path=path, expected=expected, found=found, lines=tuple(lines))
+
+
+def _pretty(value: object) -> list[str]:
+    if isinstance(value, str) and "\n" in value:
+        return value.splitlines()
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).splitlines()
