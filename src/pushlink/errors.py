@@ -85,6 +85,8 @@ class Code(StrEnum):
     RECORD_UNKNOWN = "record_unknown"
     STALE_VERSION = "stale_version"
     NOT_ALLOWED_NOW = "not_allowed_now"
+    TOKEN_REFUSED = "token_refused"  # noqa: S105 - a code, not a secret
+    NOT_PERMITTED = "not_permitted"
     SETTINGS_INVALID = "settings_invalid"
     POLICY_INVALID = "policy_invalid"
     PACK_INVALID = "pack_invalid"

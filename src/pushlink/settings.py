@@ -50,6 +50,13 @@ class EgressSettings(_Part):
     ca_file: Path | None = None
 
 
+class OperatorSettings(_Part):
+    """What is asked of operators. `pause_max` is the longest that a worker's machine may stand still (D-08)."""
+
+    second_principal: bool = False
+    pause_max_ms: Annotated[DurationMs, Field(alias="pause_max")] = 600_000
+
+
 class AuthoritySettings(_Part):
     """Who answers what a user may read: a policy file, or `allow_all` for an install with a single user."""
 
@@ -94,6 +101,7 @@ class Settings(BaseSettings):
     objects: dict[str, ObjectDeclaration] = {}
     worker: WorkerSettings = WorkerSettings()
     egress: EgressSettings = EgressSettings()
+    operators: OperatorSettings = OperatorSettings()
     state_directory: Path | None = None
     base_directory: Path = Path()
 

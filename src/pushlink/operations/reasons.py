@@ -197,6 +197,12 @@ REASONS: Final[Mapping[Code, Reason]] = {
     _C.RECORD_UNKNOWN: Reason("Nothing is known about this record.", "Save it: `pushlink save OBJECT ID --user USER`."),
     _C.STALE_VERSION: Reason("The row has changed since it was looked at.", "Look at it again, then decide."),
     _C.NOT_ALLOWED_NOW: Reason("This cannot be done in the state that the row is in.", "See `pushlink explain`."),
+    _C.TOKEN_REFUSED: Reason(
+        "A decision needs the token of a usable principal.", "Set PUSHLINK_TOKEN, or name a file with `--token-file`."
+    ),
+    _C.NOT_PERMITTED: Reason(
+        "The principal's role or tenant does not allow this.", "Let a principal with that role do it."
+    ),
     _C.SETTINGS_INVALID: Reason(
         "The settings do not hold.", "Correct the file that the message names; see `pushlink doctor`."
     ),

@@ -28,9 +28,10 @@ from pushlink.protocol.states import (
 )
 from pushlink.store.columns import METADATA, PREFIX, UtcTime, count, flag, table, text, time
 from pushlink.store.dialect import partial_index, serial_column
+from pushlink.store.people_tables import operator_action, principal
 
-#: What is handed on from `columns.py`.
-__all__ = ["METADATA", "PREFIX", "UtcTime"]
+#: What is handed on from `columns.py` and `people_tables.py`.
+__all__ = ["METADATA", "PREFIX", "UtcTime", "operator_action", "principal"]
 
 
 def _words(values: Iterable[StrEnum]) -> str:
@@ -409,27 +410,6 @@ revalidation_receipt: Final = table(
     text("hash"),
     time("applied_at"),
     sa.Index("pushlink_receipt_by_link", "link_id", "applied_at"),
-)
-
-operator_action: Final = table(
-    "operator_action",
-    serial_column(),
-    time("at"),
-    text("tenant"),
-    text("actor"),
-    text("approver", null=True),
-    text("verb"),
-    text("reason"),
-    text("target_kind"),
-    text("target_id"),
-    text("link_key", null=True),
-    text("before", null=True),
-    text("after", null=True),
-    text("evidence", null=True),
-    text("previous_hash"),
-    text("hash"),
-    sa.UniqueConstraint("previous_hash", name="the_operator_chain_does_not_fork"),
-    sa.Index("pushlink_operator_action_by_link_key", "link_key"),
 )
 
 backfill: Final = table(

@@ -34,7 +34,9 @@ MEANINGS: Final[Mapping[Exit, str]] = {
 }
 
 #: Codes that say no to a call that is right in itself.
-_REFUSALS: Final = frozenset({Code.RECOVERY_MODE, Code.NOT_ALLOWED_NOW, Code.STALE_VERSION})
+_REFUSALS: Final = frozenset(
+    {Code.RECOVERY_MODE, Code.NOT_ALLOWED_NOW, Code.STALE_VERSION, Code.TOKEN_REFUSED, Code.NOT_PERMITTED}
+)
 
 
 def exit_of(error: PushlinkError) -> Exit:

@@ -1,0 +1,204 @@
+"""Who decides: principals with roles, known by tokens, and the local administrator of a deployment without any.
+
+A token is 256 random bits behind the id of its principal; only its SHA-256 is stored, and it is compared in constant
+time. Every refusal of a token reads alike, whatever was wrong with it. While no principal was ever defined, whoever can
+open the database on this machine is its administrator; the first principal has to be one too, and ends that.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pushlink.errors import CallerError, Code
+from pushlink.store import principals
+from pushlink.store.access import Connection
+from pushlink.store.principals import PrincipalRow
+
+#: What every token begins with, so that scanners of leaked secrets can know one.
+TOKEN_PREFIX: Final = "pushlink"  # noqa: S105 - what stands before a secret
+
+#: The parts of a token: prefix, id of the principal, secret.
+_PARTS: Final = 3
+
+#: Longer than any token that was ever given out; what is longer is not looked at.
+_TOKEN_LENGTH_MAX: Final = 200
+
+
+class Role(StrEnum):
+    """What a principal may do; each may do what the ones before it may."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    APPROVER = "approver"
+    ADMIN = "admin"
+
+    def includes(self, other: Role) -> bool:
+        """Whether whoever has this role may do what `other` may."""
+        roles = list(Role)
+        return roles.index(self) >= roles.index(other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who somebody was shown to be. `tenant` is `None` for every tenant."""
+
+    name: str
+    role: Role
+    tenant: str | None = None
+
+    def require(self, role: Role, *, tenant: str | None) -> Identity:
+        """Answer with itself if it may act in that role for that tenant; raises `CallerError` otherwise."""
+        is_scoped = self.tenant is not None and self.tenant != tenant
+        if self.role.includes(role) and not is_scoped:
+            return self
+        raise CallerError(
+            f"{self.name!r} is {self.role.value}{' of another tenant' if is_scoped else ''}; this needs {role.value}.",
+            code=Code.NOT_PERMITTED,
+            evidence={"principal": self.name, "role": self.role.value, "needs": role.value},
+            next_step="let a principal with that role do it",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrincipalView:
+    """A principal as it is shown: never its token."""
+
+    id: str
+    name: str
+    role: str
+    tenant: str | None
+    created_at: dt.datetime
+    expires_at: dt.datetime | None
+    revoked_at: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """A new principal, and its token: this is the only time that it can be seen."""
+
+    principal: PrincipalView
+    token: str
+
+
+def identify(conn: Connection, token: str | None, *, local_user: str, now: dt.datetime) -> Identity:
+    """Who a token belongs to; without one the local administrator, while nobody was ever defined."""
+    if token is None:
+        if principals.has_principals(conn):
+            raise _refused("A token is needed: principals are defined for this deployment.")
+        return Identity(name=f"local:{local_user}", role=Role.ADMIN)
+    row = principals.read_principal(conn, _id_of(token))
+    digest = _digest(token)
+    is_right = hmac.compare_digest(digest, row.token_sha256 if row is not None else _digest(""))
+    if row is None or not is_right or not _is_usable(row, now):
+        raise _refused("The token is not one of a usable principal.")
+    return Identity(name=row.name, role=Role(row.role), tenant=row.tenant)
+
+
+def add(
+    conn: Connection,
+    by: Identity,
+    *,
+    name: str,
+    role: Role,
+    tenant: str | None,
+    lasts: dt.timedelta | None,
+    reason: str,
+    ids: Callable[[], str],
+    now: dt.datetime,
+) -> Added:
+    """Define a principal. The first one is an administrator of every tenant, since a token is needed from then on."""
+    by.require(Role.ADMIN, tenant=None)
+    known = principals.lock_principals(conn)
+    name = name.strip()
+    if not name or name.startswith("local:"):
+        raise CallerError(
+            "A principal needs a name, and none that begins with 'local:'.", next_step="name it otherwise"
+        )
+    if any(one.name == name for one in known):
+        raise CallerError(f"There is a principal {name!r} already; a name is never given twice.")
+    if not known and (role is not Role.ADMIN or tenant is not None or lasts is not None):
+        raise CallerError(
+            "The first principal is an administrator of every tenant, without an end.",
+            next_step="pushlink principal add NAME --role admin",
+        )
+    principal_id = ids()
+    token = f"{TOKEN_PREFIX}_{principal_id}_{secrets.token_urlsafe(32)}"
+    row = PrincipalRow(
+        id=principal_id,
+        name=name,
+        role=role.value,
+        token_sha256=_digest(token),
+        tenant=tenant,
+        created_at=now,
+        expires_at=None if lasts is None else now + lasts,
+        revoked_at=None,
+    )
+    principals.insert_principal(conn, row, actor=by.name, reason=reason, now=now)
+    return Added(principal=_view(row), token=token)
+
+
+def revoke(conn: Connection, by: Identity, *, name: str, reason: str, now: dt.datetime) -> PrincipalView:
+    """End a principal; the last administrator whose token does not end stays."""
+    by.require(Role.ADMIN, tenant=None)
+    known = principals.lock_principals(conn)
+    row = next((one for one in known if one.name == name), None)
+    if row is None:
+        raise CallerError(f"There is no principal {name!r}.", next_step="pushlink principal list")
+    if row.revoked_at is not None:
+        raise CallerError(f"{name!r} is revoked already.", code=Code.NOT_ALLOWED_NOW)
+    if _is_lasting_admin(row) and not any(_is_lasting_admin(one) for one in known if one.id != row.id):
+        raise CallerError(
+            "The last administrator is not revoked: nobody could define another one.",
+            code=Code.NOT_ALLOWED_NOW,
+            next_step="pushlink principal add NAME --role admin",
+        )
+    principals.revoke_principal(conn, row, actor=by.name, reason=reason, now=now)
+    return _view(row, revoked_at=now)
+
+
+def list_all(conn: Connection) -> tuple[PrincipalView, ...]:
+    """Every principal, revoked ones too."""
+    return tuple(_view(row) for row in principals.read_principals(conn))
+
+
+def _is_usable(row: PrincipalRow, now: dt.datetime) -> bool:
+    return row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
+
+
+def _is_lasting_admin(row: PrincipalRow) -> bool:
+    is_lasting = row.revoked_at is None and row.expires_at is None and row.tenant is None
+    return is_lasting and row.role == Role.ADMIN.value
+
+
+def _id_of(token: str) -> str:
+    parts = token.split("_", _PARTS - 1) if len(token) <= _TOKEN_LENGTH_MAX else []
+    return parts[1] if len(parts) == _PARTS and parts[0] == TOKEN_PREFIX else ""
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _refused(message: str) -> CallerError:
+    return CallerError(
+        message, code=Code.TOKEN_REFUSED, next_step="set PUSHLINK_TOKEN, or name a file with --token-file"
+    )
+
+
+def _view(row: PrincipalRow, *, revoked_at: dt.datetime | None = None) -> PrincipalView:
+    return PrincipalView(
+        id=row.id,
+        name=row.name,
+        role=row.role,
+        tenant=row.tenant,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=revoked_at or row.revoked_at,
+    )

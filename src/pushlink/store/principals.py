@@ -1,0 +1,89 @@
+"""Principals: rows of who may decide, by the digest of a token; no token is ever stored."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import sqlalchemy as sa
+
+from pushlink.store.audit import OperatorAction, record_actions
+from pushlink.store.dialect import Lock, take_lock
+from pushlink.store.tables import principal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrincipalRow:
+    """One `principal`. `tenant` is `None` for one of every tenant."""
+
+    id: str
+    name: str
+    role: str
+    token_sha256: str
+    tenant: str | None
+    created_at: dt.datetime
+    expires_at: dt.datetime | None
+    revoked_at: dt.datetime | None
+
+
+def read_principals(conn: sa.Connection) -> list[PrincipalRow]:
+    """All of them, revoked ones too, by name."""
+    return [PrincipalRow(**row) for row in conn.execute(_SELECT.order_by(principal.c.name)).mappings()]
+
+
+def read_principal(conn: sa.Connection, principal_id: str) -> PrincipalRow | None:
+    """One by its id."""
+    row = conn.execute(_SELECT.where(principal.c.id == principal_id)).mappings().one_or_none()
+    return None if row is None else PrincipalRow(**row)
+
+
+def has_principals(conn: sa.Connection) -> bool:
+    """Whether anybody was ever defined; from then on a decision needs a token."""
+    return conn.execute(sa.select(principal.c.id).limit(1)).first() is not None
+
+
+def lock_principals(conn: sa.Connection) -> Sequence[PrincipalRow]:
+    """All of them, while nobody else changes them."""
+    take_lock(conn, Lock.AUDIT)
+    return read_principals(conn)
+
+
+def insert_principal(conn: sa.Connection, row: PrincipalRow, *, actor: str, reason: str, now: dt.datetime) -> None:
+    """Add one, with its line in the audit."""
+    conn.execute(principal.insert().values({field.name: getattr(row, field.name) for field in fields(row)}))
+    shown: dict[str, object] = {"name": row.name, "role": row.role, "tenant": row.tenant}
+    _audit(conn, "principal add", row, {}, shown, actor=actor, reason=reason, now=now)
+
+
+def revoke_principal(conn: sa.Connection, row: PrincipalRow, *, actor: str, reason: str, now: dt.datetime) -> None:
+    """End one, for good; its row and its name stay."""
+    conn.execute(sa.update(principal).where(principal.c.id == row.id).values(revoked_at=now))
+    _audit(conn, "principal revoke", row, {"revoked": False}, {"revoked": True}, actor=actor, reason=reason, now=now)
+
+
+def _audit(
+    conn: sa.Connection,
+    verb: str,
+    row: PrincipalRow,
+    before: dict[str, object],
+    after: dict[str, object],
+    *,
+    actor: str,
+    reason: str,
+    now: dt.datetime,
+) -> None:
+    action = OperatorAction(
+        tenant=row.tenant or "",
+        actor=actor,
+        verb=verb,
+        reason=reason,
+        target_kind="principal",
+        target_id=row.id,
+        before=before,
+        after=after,
+    )
+    record_actions(conn, [action], now=now)
+
+
+_SELECT = sa.select(*(principal.c[field.name] for field in fields(PrincipalRow)))
