@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import secrets
 import shutil
 import sys
@@ -16,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 USER = "publisher"
 EDITS = 100
+#: Where the packs look for the bearer token of a server that takes one.
+BEARER_VARIABLE = "PUSHLINK_REAL_TOKEN"
 #: Records of one transaction of the host.
 BATCH = 1_000
 SHOWN_MAX = 10
@@ -53,6 +57,7 @@ class Result:
 
     database: str
     server: str
+    version: str = ""
     rows: int = 0
     creates: int = 0
     resent: int = 0
@@ -75,29 +80,42 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--database", choices=[*DATABASES, "both"], default="both")
     parser.add_argument("--server", choices=[*REMOTES, "all"], default="all")
-    parser.add_argument("--limit", type=int, help="so many records instead of all of them")
+    parser.add_argument("--limit", type=int, help="so many records instead of all of them; 0 for all everywhere")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "real", help="where everything is put")
     arguments = parser.parse_args()
     results = []
     for server in REMOTES if arguments.server == "all" else [arguments.server]:
+        if not REMOTES[server].is_there:
+            console.print(f"[bold]{server}[/] is left out: its package is not installed (it is in requirements.lock)")
+            continue
         for database in DATABASES if arguments.database == "both" else [arguments.database]:
             folder: Path = arguments.folder.resolve() / f"{database}-{server}"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             console.print(f"[bold]{database} to {server}[/]")
-            results.append(run(database, server, folder, arguments.limit))
+            results.append(run(database, server, folder, chosen_limit(REMOTES[server], arguments.limit)))
     show(results)
-    return 1 if any(result.problems for result in results) else 0
+    return 1 if not results or any(result.problems for result in results) else 0
+
+
+def chosen_limit(entry: Entry, limit: int | None) -> int | None:
+    """How many records a server is sent: what the caller says, or what the server's entry does."""
+    if limit is not None:
+        return limit or None
+    if entry.limit is not None:
+        console.print(f"  {entry.limit} records, because {entry.because}; --limit 0 sends all")
+    return entry.limit
 
 
 def run(database: str, server: str, folder: Path, limit: int | None) -> Result:
     """Everything for one database and one server."""
     entry = REMOTES[server]
-    result = Result(database=database, server=server)
+    result = Result(database=database, server=server, version=entry.version)
     remote = entry.make(folder, free_port())
     try:
         with DATABASES[database](folder) as url:
             address = remote.start()
+            os.environ[BEARER_VARIABLE] = remote.secret
             pl = open_runtime(url, folder)
             try:
                 prepare(pl, entry, address, limit)
@@ -308,32 +326,36 @@ def report(what: str, count: int, began: float) -> float:
 def show(results: list[Result]) -> None:
     """One table for everything."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
-    for name in ("database", "server"):
-        table.add_column(name)
+    for name in ("database", "server", "release"):
+        table.add_column(name, no_wrap=True)
     for name in (
         "rows",
         "creates",
-        "sent again",
+        "again",
         "updates",
         "equal",
         "seconds",
         "pushes/s",
-        "worker CPU",
-        "server CPU",
+        "worker s",
+        "server s",
     ):
         table.add_column(name, justify="right")
     for result in results:
         table.add_row(
             result.database,
             result.server,
+            result.version,
             *(f"{n:,}" for n in (result.rows, result.creates, result.resent, result.updates, result.equal)),
             f"{result.push_s:.1f}",
             f"{result.rows / max(result.push_s, 1e-9):,.0f}",
-            f"{result.client_cpu_s:.1f} s",
-            f"{result.server_cpu_s:.1f} s",
+            f"{result.client_cpu_s:.1f}",
+            f"{result.server_cpu_s:.1f}",
         )
     console.print()
     console.print(table)
+    console.print("again: requests after everything was saved once more; worker s, server s: seconds of CPU")
+    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    console.print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load of the machine {load}, {os.cpu_count()} cores\n")
     for result in results:
         if result.problems:
             count = len(result.problems)

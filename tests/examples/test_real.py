@@ -20,25 +20,37 @@ needs_kinto = pytest.mark.skipif(
     importlib.util.find_spec("kinto") is None, reason="kinto is not installed (it is in requirements.lock)"
 )
 
+#: Every server of the table, by the package that it comes in.
+SERVERS = {
+    "kinto": "kinto",
+    "kinto-ids": "kinto",
+    "localstripe": "localstripe",
+    "datasette": "datasette",
+    "roundup": "roundup",
+    "eve": "eve",
+}
 
-@needs_kinto
-@pytest.mark.timeout(150)
-def test_a_few_records_reach_a_real_server_and_are_equal(tmp_path: Path) -> None:
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_few_records_reach_a_real_server_and_are_equal(server: str, tmp_path: Path) -> None:
     """Creates, nothing the second time, and an update for each edit, in a database that the environment cannot move."""
+    if importlib.util.find_spec(SERVERS[server]) is None:
+        pytest.skip(f"{SERVERS[server]} is not installed (it is in requirements.lock)")
     environment = {**os.environ, "PUSHLINK_DATABASE_URL": f"sqlite:///{tmp_path / 'somebody.db'}"}
-    command = [sys.executable, str(REAL / "run.py"), "--limit", "30", "--database", "sqlite", "--server", "kinto"]
+    command = [sys.executable, str(REAL / "run.py"), "--limit", "20", "--database", "sqlite", "--server", server]
     done = subprocess.run(
         [*command, "--folder", str(tmp_path / "real")],
         capture_output=True,
         encoding="utf-8",
         env=environment,
         check=False,
-        timeout=140,
+        timeout=190,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "VERDICT: EQUAL: sqlite to kinto: 30 of 30 records equal" in done.stdout
+    assert f"VERDICT: EQUAL: sqlite to {server}: 20 of 20 records equal" in done.stdout
     [row] = [line.split() for line in done.stdout.splitlines() if line.startswith(" sqlite ")]
-    assert row[:7] == ["sqlite", "kinto", "30", "30", "0", "30", "30"]
+    assert [*row[:2], *row[3:8]] == ["sqlite", server, "20", "20", "0", "20", "20"]
     assert not (tmp_path / "somebody.db").exists()
 
 
@@ -92,6 +104,25 @@ def test_a_difference_is_a_problem_and_an_exit_code(
     assert run_module.main() == 1
 
 
+def test_the_tested_servers_are_those_of_the_table(run_module: ModuleType) -> None:
+    """A server that joins the table is tested, and each pack is there with the address that the run replaces."""
+    assert {name: entry.package for name, entry in run_module.REMOTES.items()} == SERVERS
+    for entry in run_module.REMOTES.values():
+        assert entry.pack_address in entry.pack.read_text(encoding="utf-8")
+        assert (entry.limit is None) is not bool(entry.because)
+
+
+def test_a_slow_server_gets_fewer_records_and_says_why(run_module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of an entry is used where nobody says another, and its reason is shown; 0 is all of them."""
+    screen = io.StringIO()
+    monkeypatch.setattr(run_module, "console", Console(file=screen, width=100))
+    slow = run_module.REMOTES["roundup"]
+    assert (run_module.chosen_limit(slow, 20), run_module.chosen_limit(slow, 0)) == (20, None)
+    assert not screen.getvalue()
+    assert run_module.chosen_limit(slow, None) == 300
+    assert "300 records, because each request of roundup opens the whole tracker" in screen.getvalue()
+
+
 def test_bars_are_drawn_before_there_is_a_rate(run_module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bar on a terminal shows its count from the first moment, and a rate later."""
     screen = io.StringIO()
@@ -118,3 +149,19 @@ def test_the_servers_log_is_counted_by_method_and_status(run_module: ModuleType,
         line.format("POST", 201) * 2 + line.format("GET", 200) + line.format("PATCH", 404), encoding="utf-8"
     )
     assert server.requests() == Counter({"POST 201": 2, "PATCH 404": 1})
+
+
+def test_writes_are_counted_in_a_common_log(run_module: ModuleType, tmp_path: Path) -> None:
+    """Reads, other lines and colours of a terminal do not matter."""
+    del run_module
+    from served import Served
+
+    server = Served(tmp_path, 1)
+    server.log.write_text(
+        '127.0.0.1 - - [x] "POST /a HTTP/1.1" 201 -\n'
+        'INFO:     127.0.0.1:5 - "POST /a/-/insert HTTP/1.1" 201 Created\n'
+        '127.0.0.1 - - [x] "\x1b[31mPUT /a/1 HTTP/1.1\x1b[0m" 412 -\n'
+        '127.0.0.1 - - [x] "GET /a/1 HTTP/1.1" 200 -\nWARNING POST\n',
+        encoding="utf-8",
+    )
+    assert server.requests() == Counter({"POST 201": 2, "PUT 412": 1})
