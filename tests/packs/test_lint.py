@@ -89,6 +89,7 @@ A = "flows[0].actions[0]"
 PUT_ONLY_ON_CREATE = {"source": "note", "target": "/note", "operations": ["create"]}
 MIRROR = {"remote_id_field": "remote_id", "provenance_field": "remote_source", "provenance_value": "sample"}
 
+PREFETCH = {"path": "/token", "capture": "X-Token", "expired": [{"status": [403]}]}
 FRESH_TAG = {"kind": "etag", "source": "fresh_get"}
 FRESH_FIELD = {
     "kind": "version_field",
@@ -717,6 +718,19 @@ CASES = [
             put("create", "response", value={}),
         ),
     ),
+    Case(
+        "session",
+        in_profile("session", {"prefetch": PREFETCH | {"capture": "Authorization"}}),
+        "profiles.main.session.prefetch.capture",
+        in_profile("session", {"prefetch": PREFETCH}),
+    ),
+    Case(
+        "override",
+        in_profile("session", {"prefetch": PREFETCH | {"expired": [{"status": [502]}]}}),
+        "profiles.main.session.prefetch.expired[0]",
+        in_profile("session", {"prefetch": PREFETCH}),
+    ),
+    Case("path", in_profile("session", {"prefetch": PREFETCH | {"path": "/t?x=1"}}), ""),
     Case(
         "key-quoting",
         put("create", "key_quoting", value="odata_guid"),

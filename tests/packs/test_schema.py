@@ -52,6 +52,16 @@ def full(good: Document) -> Document:
         "expires_after": "30d",
         "waives": {"credential_ref": True, "endpoint": False},
         "variables": {"realm": "r-1"},
+        "session": {
+            "prefetch": {
+                "path": "/token",
+                "query": {"a": "b"},
+                "headers": {"X-Token": "Fetch"},
+                "capture": "X-Token",
+                "cookies": True,
+                "expired": [{"status": [403], "header": "X-Token", "equals": "Required"}],
+            }
+        },
         "errors": [RULE],
         "rate_limit": {
             "detect": [{"status": [403], "header": "X-Left", "equals": "0"}],

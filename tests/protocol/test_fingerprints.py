@@ -29,6 +29,7 @@ CRITERIA = (
     "action.update.success.assert[]",
     "action.update.deleted[]",
     "action.update.precondition.on_fail[]",
+    "profile.session.prefetch.expired[]",
     "action.errors[].when[]",
     "profile.errors[].when[]",
     "profile.rate_limit.detect[]",
@@ -79,6 +80,11 @@ CHANGED: dict[str, Any] = {
     "profile.rate_limit.wait[].until": "utc_midnight",
     "profile.base_url": "https://other.example.com",
     "profile.variables": {"realm": "1"},
+    "profile.session.prefetch.path": "/other",
+    "profile.session.prefetch.query": {"a": "b"},
+    "profile.session.prefetch.headers": {"X-A": "1"},
+    "profile.session.prefetch.capture": "X-Other",
+    "profile.session.prefetch.cookies": False,
     "profile.endpoint_class": "eu",
     "profile.destination_scope": "tenant-43",
     "profile.credential_ref": "env:OTHER",
@@ -186,6 +192,7 @@ BASE: dict[str, Any] = {
     "profile": {
         "base_url": "https://api.example.com",
         "errors": [RULE],
+        "session": {"prefetch": {"path": "/token", "capture": "X-Token", "expired": [TEST]}},
         "rate_limit": {"detect": [TEST], "wait": [{}]},
     },
     "action": {

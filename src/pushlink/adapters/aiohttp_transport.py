@@ -36,6 +36,14 @@ from pushlink.adapters.egress import (
     parse_origin,
     system_lookup,
 )
+from pushlink.adapters.prefetch import (
+    Opened,
+    SessionKey,
+    Sessions,
+    open_session,
+    prefetch_request,
+    session_key,
+)
 from pushlink.adapters.wire import (
     REPLY_HEADERS_MAX,
     RequestRefused,
@@ -48,6 +56,7 @@ from pushlink.adapters.wire import (
 from pushlink.adapters.wire_evidence import Exchange, NotWritten, Once, OnceConnector, OnceRequest
 from pushlink.errors import CallerError, Code, ConfigurationError
 from pushlink.ports import Credentials, WireError, WireReply, WireRequest
+from pushlink.protocol.contracts import Prefetch
 
 #: Bodies above this are handed over as a file, because the library warns of long byte strings.
 BODY_BYTES_AT_ONCE: Final = 1_000_000
@@ -92,6 +101,7 @@ class AiohttpTransport:
         self._resolver = CheckedResolver(self._egress, lookup)
         self._session_factory = session_factory
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        self._opened_sessions = Sessions()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -117,11 +127,15 @@ class AiohttpTransport:
             peer_check=lambda peer: self._egress.check(peer, scheme=scheme),
         )
         clean = False
+        opened: tuple[SessionKey, Opened] | None = None
         try:
             async with asyncio.timeout(request.profile.timeouts.total_ms / 1_000):
                 session = self._session(fresh=request.fresh_connection)
                 prepared = self._prepare(request)
                 scheme = prepared.scheme
+                if request.profile.session is not None:
+                    opened = await self._opened(session, request, request.profile.session.prefetch)
+                    prepared.headers.extend(opened[1].headers)
                 error, text = await self._exchange(session, prepared, request, exchange)
             clean = exchange.whole and exchange.written and not request.fresh_connection
         except RequestRefused as exc:
@@ -137,7 +151,45 @@ class AiohttpTransport:
         finally:
             if not clean:
                 exchange.abort()
-        return exchange.reply(error, text)
+        reply = exchange.reply(error, text)
+        if opened is not None and request.profile.session is not None:
+            self._opened_sessions.forget_if_over(request.profile.session.prefetch, *opened, reply)
+        return reply
+
+    async def _opened(
+        self, session: aiohttp.ClientSession, request: WireRequest, prefetch: Prefetch
+    ) -> tuple[SessionKey, Opened]:
+        """The session that the request is to carry, opened by a GET of its own where there is none.
+
+        It ends before the first byte of the request itself, so whatever fails here is proved not sent.
+        """
+        key = session_key(request, prefetch, self._generation(request))
+        async with self._opened_sessions.lock(key):
+            known = self._opened_sessions.get(key)
+            if known is not None:
+                return key, known
+            asked = prefetch_request(request, prefetch)
+            prepared = self._prepare(asked)
+            exchange = Exchange(
+                bound=request.profile.reply_bytes_max,
+                peer_check=lambda peer: self._egress.check(peer, scheme=prepared.scheme),
+            )
+            try:
+                await self._exchange(session, prepared, asked, exchange)
+            finally:
+                if not exchange.whole:
+                    exchange.abort()
+            return key, self._opened_sessions.put(key, open_session(prefetch, exchange.status, exchange.raw))
+
+    def _generation(self, request: WireRequest) -> str:
+        reference = request.profile.credential_ref
+        if reference is None:
+            return ""
+        try:
+            return self._credentials.generation(reference, tenant=request.tenant)
+        except Exception as exc:  # noqa: BLE001 - a provider may raise anything, and nothing has been sent yet
+            msg = f"the credential {reference} is not available ({type(exc).__name__})"
+            raise RequestRefused(msg) from None
 
     async def close(self) -> None:
         """Release every socket; what is in flight ends without a response."""
@@ -246,6 +298,7 @@ async def _read(
         return WireError.MALFORMED, "the response has more headers than are read, or no final status"
     exchange.framed = is_framed(response.status, request.method, raw)
     exchange.headers = keep_headers(raw, request.keep_headers)
+    exchange.raw = tuple(raw)
     exchange.status = response.status
     content, keeper = response.content, exchange.keeper
     while chunk := await content.readany():

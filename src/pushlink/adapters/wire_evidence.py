@@ -36,8 +36,8 @@ class Exchange:
     """What is known of one send so far; written as things happen, and turned into a reply at any moment."""
 
     __slots__ = (
-        *("connected", "dispatched", "drained", "framed", "headers", "keeper", "peer_check", "reused", "started"),
-        *("status", "transport", "whole", "written"),
+        *("connected", "dispatched", "drained", "framed", "headers", "keeper", "peer_check", "raw", "reused"),
+        *("started", "status", "transport", "whole", "written"),
     )
 
     def __init__(self, *, bound: int, peer_check: Callable[[str], None]) -> None:
@@ -45,6 +45,7 @@ class Exchange:
         self.written = self.drained = self.whole = self.framed = False
         self.status: int | None = None
         self.headers: tuple[tuple[str, str], ...] = ()
+        self.raw: tuple[tuple[bytes, bytes], ...] = ()  # for this transport alone: an answer that is stored has none
         self.keeper = BodyKeeper(bound)
         self.transport: asyncio.Transport | None = None
         self.peer_check = peer_check

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel
 
 from pushlink.packs import grammar
-from pushlink.packs.lint_preconditions import check_precondition, is_guarded
+from pushlink.packs.lint_preconditions import check_precondition, check_prefetch, is_guarded
 from pushlink.packs.lint_requests import check_request, check_variables
 from pushlink.packs.lint_responses import check_action_answers, check_criterion, check_profile_answers
 from pushlink.packs.model import Action, Destination, Pack
@@ -136,6 +136,10 @@ def _check_profiles(pack: Pack) -> Hits:
         yield from _check_headers((*steps, "headers"), profile.headers)
         yield from _check_times(steps, profile)
         yield from check_variables(steps, profile)
+        if profile.session is not None:
+            prefetch_steps: Steps = (*steps, "session", "prefetch")
+            yield from _check_headers((*prefetch_steps, "headers"), profile.session.prefetch.headers)
+            yield from check_prefetch(prefetch_steps, profile, profile.session.prefetch)
         yield from check_profile_answers(steps, profile)
 
 

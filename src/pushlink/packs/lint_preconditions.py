@@ -9,6 +9,7 @@ from pushlink.protocol.body import OperationName, mappings_for
 from pushlink.protocol.contracts import (
     ActionContract,
     CreatePrecondition,
+    Prefetch,
     ProfileContract,
     UpdateContract,
     UpdatePrecondition,
@@ -51,6 +52,20 @@ def check_precondition(
         yield Hit("precondition", here if condition is not None else (*steps, "body", "merge"), message)
     if condition is not None:
         yield from _check_update(here, action, update, condition, own | {REMOTE_ID})
+
+
+def check_prefetch(steps: Steps, profile: ProfileContract, prefetch: Prefetch) -> Hits:
+    """What is opened before a request: its route, what is read from it, and what says that it is over."""
+    own = frozenset(profile.variables)
+    problems = grammar.path_problems(prefetch.path, variables=own, needed=frozenset())
+    yield from (Hit("path", (*steps, "path"), problem) for problem in problems)
+    yield from _check_query((*steps, "query"), prefetch.query, own)
+    yield from (Hit("session", (*steps, "capture"), text) for text in grammar.header_problems(prefetch.capture, "x"))
+    if prefetch.capture.lower() in {name.lower() for name in profile.headers}:
+        yield Hit("session", (*steps, "capture"), f"The profile sends `{prefetch.capture}` itself. Remove it there.")
+    for index, criterion in enumerate(prefetch.expired):
+        if problem := claim_problem((criterion,)):
+            yield Hit("override", (*steps, "expired", index), problem)
 
 
 def _check_create(steps: Steps, condition: CreatePrecondition, allowed: frozenset[str]) -> Hits:

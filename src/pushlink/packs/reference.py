@@ -38,6 +38,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "destination_scope": "Which tenant or account of the remote this is. A remote id is unique within it.",
         "credential_ref": "Where the secret is found: `env:NAME` or `file:/path`. The secret is never written here.",
         "auth": "How the secret is put on a request.",
+        "session": "What is opened before a request: a token and cookies that it must carry.",
         "headers": "Headers that every request of this profile carries.",
         "active": "Whether the profile may be used. `false` stops its pushes.",
         "path_characters": "Which of `/ \\ ? # %` a remote id may hold in a path. They are percent-encoded.",
@@ -53,6 +54,17 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     },
     contracts.Auth: {
         "kind": "`bearer` sends `Authorization: Bearer` and the secret; `none` sends no credential.",
+    },
+    contracts.Session: {
+        "prefetch": "One GET that opens it. It is made anew when an answer says that the session is over.",
+    },
+    contracts.Prefetch: {
+        "path": "The path of the GET below `base_url`. The profile's own variables stand in it.",
+        "query": "Its parameters: names, each with a literal or one `{variable}`.",
+        "headers": "Its own headers, beside the profile's.",
+        "capture": "The header that is read from its answer and sent with every request.",
+        "cookies": "Whether its cookies are sent as well.",
+        "expired": "The session is over, and nothing was done, when one of these holds. It is opened anew, once.",
     },
     contracts.Timeouts: {
         "connect": "The longest time to connect.",

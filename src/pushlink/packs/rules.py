@@ -58,6 +58,7 @@ RULES: Final = (
     Rule("variables", _ERROR, "A profile's variables have names of their own, and values that may stand in a path."),
     Rule("prefer", _ERROR, "A preference does not take the id from where it is read."),
     Rule("client-id", _ERROR, "An id that a create makes itself has a source, and stands in its request."),
+    Rule("session", _ERROR, "A session says what it captures, and which refusals mean that it is over."),
     Rule("precondition", _ERROR, "A precondition has all of its parts, and a version that somebody reads."),
     Rule("merge", _ERROR, "What is merged into a body is known in the operation, and nothing else writes there."),
     Rule("graphql", _ERROR, "A GraphQL body has one document, which declares every variable that is sent."),

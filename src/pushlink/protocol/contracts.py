@@ -35,6 +35,8 @@ from pushlink.protocol.request_contracts import (
     Mapping,
     Method,
     Preference,
+    Prefetch,
+    Session,
     UpdatePrecondition,
 )
 from pushlink.protocol.response_contracts import (
@@ -87,11 +89,13 @@ __all__ = [
     "PlainJson",
     "Pointer",
     "Preference",
+    "Prefetch",
     "ProfileContract",
     "RateLimit",
     "Response",
     "Retry",
     "Scalar",
+    "Session",
     "Success",
     "Timeouts",
     "UpdateContract",
@@ -199,6 +203,7 @@ class ProfileContract(Contract):
     destination_scope: str = ""
     credential_ref: str | None = None
     auth: Auth = Auth()
+    session: Annotated[Session | None, LATER] = None
     headers: dict[str, str] = {}
     active: bool = True
     path_characters: str = ""  # which of / \ ? # % a remote id may hold in a path; they are sent percent-encoded

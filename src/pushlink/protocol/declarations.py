@@ -25,6 +25,7 @@ from pushlink.protocol.replies import (
     DELETED,
     DUPLICATE,
     GONE,
+    REAUTHENTICATE,
     REJECTED,
     RETRY,
     STALE,
@@ -70,7 +71,11 @@ def declared_reading(
         return None
     if _is_partial(operation, action, reply):
         return Reading(row="data together with errors", meaning=UNKNOWN)
-    reading = _failed_precondition(operation, action, reply) or next(_readings(operation, action, profile, reply), None)
+    reading = (
+        _session_over(profile, reply)
+        or _failed_precondition(operation, action, reply)
+        or next(_readings(operation, action, profile, reply), None)
+    )
     is_claim = reading is not None and reading.meaning.effect is Effect.NOT_APPLIED and reading.meaning is not DUPLICATE
     if is_claim and operation is Operation.CREATE and _shows_an_id(action, reply):
         return Reading(row="not applied, and yet an id", meaning=UNKNOWN)
@@ -160,6 +165,14 @@ def _readings(
     for index, criterion in enumerate(profile.rate_limit.detect):
         if claim_problem((criterion,)) is None and holds(criterion, reply):
             yield Reading(row=f"declared throttle {index + 1}", meaning=THROTTLE)
+
+
+def _session_over(profile: ProfileContract, reply: StoredReply) -> Reading | None:
+    """Whether the remote refused a request because what was opened before is over: it is opened anew, once."""
+    expired = () if profile.session is None else profile.session.prefetch.expired
+    if any(claim_problem((criterion,)) is None and holds(criterion, reply) for criterion in expired):
+        return Reading(row="session is over", meaning=REAUTHENTICATE)
+    return None
 
 
 def _failed_precondition(operation: Operation, action: ActionContract, reply: StoredReply) -> Reading | None:

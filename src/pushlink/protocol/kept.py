@@ -21,6 +21,8 @@ def kept_headers(action: ActionContract, profile: ProfileContract) -> tuple[str,
         parts += [update.success, update.deleted, update.merged]
         if update.precondition is not None:
             parts += [update.precondition.on_fail, update.precondition.fetch.version]
+    if profile.session is not None:
+        parts.append(profile.session.prefetch.expired)
     return _named((*parts, profile.errors, profile.rate_limit))
 
 

@@ -125,6 +125,26 @@ class UpdatePrecondition(Contract):
     refetch_once: bool = False
 
 
+class Prefetch(Contract):
+    """One GET whose answer every request of a profile must carry: a token in a header, and cookies.
+
+    Both stay in the transport's memory. `expired` says which answers mean that they are over and that nothing was done.
+    """
+
+    path: str
+    query: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    capture: str  # the header that is read from the answer and sent with each request
+    cookies: bool = True
+    expired: Annotated[tuple[Criterion, ...], Field(min_length=1)]
+
+
+class Session(Contract):
+    """What has to be opened before a remote takes requests."""
+
+    prefetch: Prefetch
+
+
 class Clear(StrEnum):
     """How "empty here" is said to the remote when a mapped source value is null."""
 

@@ -68,6 +68,7 @@ _CRITERIA: Final[Mapping[str, Surface]] = {
     "action.update.deleted[]": _S.RESPONSE,
     "action.errors[].when[]": _S.RESPONSE,
     "profile.errors[].when[]": _S.RESPONSE,
+    "profile.session.prefetch.expired[]": _S.RESPONSE,
     "profile.rate_limit.detect[]": _S.RETRY_POLICY,
 }
 _CRITERION_PARTS: Final = ("status", "header", "pointer", "equals", "in", "regex", "absent", "present")
@@ -95,6 +96,7 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     "profile.credential_ref": _S.CREDENTIAL_REF,
     "profile.auth.kind": _S.CREDENTIAL_REF,
     "profile.headers": _S.BODY,
+    **{f"profile.session.prefetch.{part}": _S.BODY for part in ("path", "query", "headers", "capture", "cookies")},
     "profile.active": _S.PROFILE_INACTIVE,
     "profile.path_characters": _S.UPDATE_PATH,
     "profile.timeouts.connect": _S.RETRY_POLICY,
