@@ -102,6 +102,19 @@ GRAPHQL = {"encoding": "graphql", "graphql": {"document": "mutation M($name: Str
 COMPOSITE = {"parts": [{"from": "$response.body#/a"}, {"from": "$response.body#/b"}], "separator": "/"}
 
 
+def look_up(**changes: object) -> Document:
+    """A look-up that lint has nothing against."""
+    place = {"from": "$response.body#/id"}
+    return {"path": "/jobs/{job}", "job": [{"from": "$response.body#/job"}], "id": [place]} | changes
+
+
+KEYED = put(
+    "create",
+    "followup",
+    value=look_up(path="/things", job=[], key="/email", query={"email": "{key}"}, only="/records"),
+)
+
+
 def error_rule(**changes: object) -> Document:
     """A declared reading of an answer that lint has nothing against."""
     sound = {"when": [{"status": [400]}], "effect": "not_applied", "disposition": "retry_at", "because": "it says so"}
@@ -844,6 +857,18 @@ CASES = [
         "id-pattern",
         put("update", "merged", value={"successor": [{"from": "$response.header.Location", "regex": "x"}]}),
         f"{A}.update.merged.successor[0].regex",
+    ),
+    *(
+        Case("look-up", put("create", "followup", value=look_up(**bad)), f"{A}.create.followup{path}", good)
+        for bad, path, good in (
+            ({"path": "/jobs/{job}/{other}"}, ".path", put("create", "followup", value=look_up())),
+            ({"path": "/jobs?x={job}"}, ".path", None),
+            ({"path": "/jobs"}, ".job", put("create", "followup", value=look_up(path="/q", query={"id": "{job}"}))),
+            ({"query": {"a": "x{b"}}, ".query.a", None),
+            ({"path": "/jobs", "job": []}, "", None),
+            ({"path": "/jobs", "job": [], "key": "/email", "query": {"q": "{key}"}}, ".key", KEYED),
+            ({"every": "0s"}, ".every", put("create", "async", value=look_up(accepted=[202], timeout="1h"))),
+        )
     ),
 ]
 

@@ -21,6 +21,17 @@ from pushlink.packs.schema import DIALECT, pack_schema
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "packs").glob("*.yaml"))
 Document = dict[str, Any]
 
+LOOK_UP: Document = {
+    "path": "/jobs/{job}",
+    "query": {"a": "b"},
+    "job": [{"from": "$response.body#/job"}],
+    "status": [200],
+    "done": [{"pointer": "/state", "equals": "done"}],
+    "failed": [{"pointer": "/state", "equals": "failed"}],
+    "id": [{"from": "$response.body#/id"}],
+    "every": "5s",
+}
+
 RULE: Document = {
     "when": [{"status": [503], "pointer": "/code", "equals": "busy"}],
     "effect": "not_applied",
@@ -76,6 +87,8 @@ def full(good: Document) -> Document:
         "headers": {"X-A": "b"},
         "body": {"encoding": "json", "media_type": "application/json", "envelope": {"a": [1, None, {"b": True}]}},
         "success": {"status": [200, 201], "assert": [{"pointer": "/ok", "in": [True, 1, "yes"], "present": True}]},
+        "followup": LOOK_UP | {"key": "/email", "only": "/records"},
+        "async": LOOK_UP | {"accepted": [202], "timeout": "1h"},
         "conflict": [
             {
                 "when": [{"status": [409], "pointer": "/code", "regex": "^dup.*$"}],

@@ -26,6 +26,10 @@ CRITERIA = (
     "action.create.success.assert[]",
     "action.create.response.created[]",
     "action.create.conflict[].when[]",
+    "action.create.followup.done[]",
+    "action.create.followup.failed[]",
+    "action.create.async.done[]",
+    "action.create.async.failed[]",
     "action.update.success.assert[]",
     "action.update.deleted[]",
     "action.update.precondition.on_fail[]",
@@ -40,6 +44,10 @@ EXTRACTORS = (
     "action.create.response.candidates[]",
     "action.create.response.version[]",
     "action.create.conflict[].existing_id[]",
+    "action.create.followup.job[]",
+    "action.create.followup.id[]",
+    "action.create.async.job[]",
+    "action.create.async.id[]",
     "action.update.merged.successor[]",
     "action.update.precondition.fetch.version[]",
 )
@@ -70,6 +78,20 @@ CHANGED: dict[str, Any] = {
         }.items()
     },
     "action.create.response.composite.separator": "|",
+    **{
+        f"action.create.{name}.{part}": value
+        for name in ("followup", "async")
+        for part, value in {
+            "path": "/others",
+            "query": {"a": "b"},
+            "key": "/name",
+            "status": [203],
+            "only": "/records",
+            "every": "1m",
+            "timeout": "2m",
+        }.items()
+    },
+    "action.create.async.accepted": [200],
     "action.create.conflict[].variant": "archived",
     "profile.rate_limit.cap": "1h",
     "profile.rate_limit.wait[].header": "X-Wait",
@@ -186,6 +208,7 @@ CHANGED: dict[str, Any] = {
 
 TEST = {"status": [400]}
 PLACE = {"from": "$response.body#/id"}
+LOOK_UP = {"path": "/jobs", "job": [PLACE], "done": [TEST], "failed": [TEST], "id": [PLACE]}
 RULE = {"when": [TEST], "effect": "not_applied", "disposition": "terminal", "because": "the remote says so"}
 
 BASE: dict[str, Any] = {
@@ -210,6 +233,8 @@ BASE: dict[str, Any] = {
                 "version": [PLACE],
             },
             "conflict": [{"when": [TEST], "existing_id": [PLACE]}],
+            "followup": LOOK_UP,
+            "async": LOOK_UP,
         },
         "update": {
             "path": "/things/{remote_id}",

@@ -12,6 +12,8 @@ from pushlink.packs.model import Action
 from pushlink.packs.reference import MEANINGS
 from pushlink.protocol import contracts
 from pushlink.protocol.evidence import StoredReply, WireError
+from pushlink.protocol.lookup_verdicts import interpret_lookup
+from pushlink.protocol.lookups import Shown
 from pushlink.protocol.outcome import History, interpret
 from pushlink.protocol.replies import ROWS, Disposition, Effect, Meaning
 from pushlink.protocol.states import Operation
@@ -67,7 +69,10 @@ def test_the_page_explains_every_fact_of_the_evidence() -> None:
         for operation, reply in itertools.product(Operation, replies)
         for name in interpret(operation, made, profile(), reply, History(canonical_id="1")).evidence
     }
-    assert named == found | {"row", "candidates"}
+    looked_up = interpret_lookup(made, "async", answer(200, "{}"), send_ordinal=1).evidence
+    assert named == found | looked_up.keys() | {"row", "candidates"}
+    [says] = [cells[1] for cells in table if cells[0] == "`shown`"]
+    assert set(re.findall("`(\\w+)`", says)) == {shown.value for shown in Shown}
 
 
 def test_the_keys_that_the_page_names_are_keys_of_a_pack() -> None:

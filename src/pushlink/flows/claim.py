@@ -16,9 +16,10 @@ from typing import Final, TypeVar
 import sqlalchemy as sa
 
 from pushlink.errors import Code, ProtocolViolation
-from pushlink.flows.claimed import Claimed, ClaimedCreate, ClaimedUpdate, ClaimedWriteback, Frozen
+from pushlink.flows.claimed import Claimed, ClaimedCreate, ClaimedLookup, ClaimedUpdate, ClaimedWriteback, Frozen
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.drivers import is_transient
+from pushlink.flows.lookups_due import lookups_due
 from pushlink.flows.recover import RECOVERED_MAX, recover_claims
 from pushlink.flows.world import World
 from pushlink.ports import RecordRef
@@ -33,7 +34,7 @@ from pushlink.protocol.states import (
 )
 from pushlink.store import attempts, claims, lifecycle, links, requests, slots
 from pushlink.store.active import ActiveCatalog
-from pushlink.store.attempts import SetHold
+from pushlink.store.attempts import LookUpClaim, SetHold
 from pushlink.store.catalog import Deployment, read_deployment
 from pushlink.store.claims import Turn
 from pushlink.store.credential_states import CredentialKey, read_refused
@@ -101,12 +102,15 @@ class ClaimSteps:
         line = timeline(conn)
         self._recheck_holds(conn, lanes, deployment, now)
         is_due = self._recovery_is_due(now)
+        asked = self._claim_lookups(conn, items, lanes, line, now) if is_due else []
         if is_due:
             self._recover_all(conn, lanes, line, now)
         found = [self._claim_one(conn, order, deployment, lanes, line, now) for order in items]
-        if not is_due and not any(found) and self._recover_all(conn, lanes, line, now):
-            found = [self._claim_one(conn, order, deployment, lanes, line, now) for order in items]
-        return found
+        if not is_due and not any(found):
+            asked = self._claim_lookups(conn, items, lanes, line, now)
+            if self._recover_all(conn, lanes, line, now):
+                found = [self._claim_one(conn, order, deployment, lanes, line, now) for order in items]
+        return [[*asked, *found[0]], *found[1:]] if asked else found
 
     def due_in_s(self, conn: sa.Connection, items: Sequence[None], *, now: dt.datetime) -> list[float | None]:
         """Seconds until the next row is due or the next lease ends; `None` when nothing waits in these lanes."""
@@ -123,13 +127,53 @@ class ClaimSteps:
         by_id = {item.attempt.id: item for item in self._gather(conn, taken)}
         return [by_id.get(item.id) for item in items]
 
+    def _claim_lookups(
+        self, conn: sa.Connection, orders: Sequence[ClaimOrder], lanes: Sequence[Lane], line: str, now: dt.datetime
+    ) -> list[Claimed]:
+        """Take the creates whose answer is stored and whose next look-up is due, no more than were asked for."""
+        limit = min(order.limit for order in orders) if orders else 0
+        rows = claims.read_answered(conn, lanes, limit=limit, now=now) if limit else []
+        due = lookups_due(self._world, conn, rows, timeline=line)
+        until = now + dt.timedelta(milliseconds=self._world.terms.lease_ms)
+        taken = attempts.claim_lookups(
+            conn,
+            [
+                LookUpClaim(
+                    attempt_id=each.row.id,
+                    row_version=each.row.row_version,
+                    token=ClaimToken(self._world.ids.token()),
+                    incarnation=self._incarnation,
+                    lease_until=until,
+                )
+                for each in due.values()
+            ],
+            now=now,
+        )
+        mine = [row for row in taken if row is not None]
+        identities = {s.link_key: s for s in slots.read_identities(conn, [row.link_key for row in mine]) if s}
+        return [
+            ClaimedLookup(
+                attempt=row,
+                token=row.claim_token or ClaimToken(""),
+                incarnation=self._incarnation,
+                source=source_of(identities[row.link_key]),
+                slot=identities[row.link_key],
+                request=due[row.id].request,
+                profile=due[row.id].profile,
+                action=due[row.id].action,
+                answer=due[row.id].answer.reply,
+                name=due[row.id].name,
+            )
+            for row in mine
+        ]
+
     def _recovery_is_due(self, now: dt.datetime) -> bool:
         last = self._recovered_at
         pause_ms = min(RECOVERY_PAUSE_MS_MAX, self._world.terms.lease_ms // 20)
         return last is None or not dt.timedelta() <= now - last < dt.timedelta(milliseconds=pause_ms)
 
     def _recover_all(self, conn: sa.Connection, lanes: Sequence[Lane], line: str, now: dt.datetime) -> int:
-        count = recover_claims(conn, lanes, timeline=line, actor=self._incarnation, now=now)
+        count = recover_claims(self._world, conn, lanes, timeline=line, actor=self._incarnation, now=now)
         if count < RECOVERED_MAX:
             self._recovered_at = now
         return count

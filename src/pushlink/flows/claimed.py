@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from pushlink.ports import RecordRef
 from pushlink.protocol.drift import Hit
+from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.snapshots import ActionSnapshot, ClaimToken, ProfileSnapshot
 from pushlink.store.active import ActiveAction
 from pushlink.store.rows import AttemptRow, LinkRow, RequestRow, SlotIdentity, SlotRow
@@ -76,4 +77,16 @@ class ClaimedWriteback(Owned):
     action: ActionSnapshot
 
 
-Claimed: TypeAlias = ClaimedCreate | ClaimedUpdate | ClaimedWriteback
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedLookup(Owned):
+    """A create whose answer is stored and did not name its record: what to ask next, and what it was answered."""
+
+    slot: SlotIdentity
+    request: RequestRow
+    profile: ProfileSnapshot
+    action: ActionSnapshot
+    answer: StoredReply
+    name: str  # which of the declared look-ups
+
+
+Claimed: TypeAlias = ClaimedCreate | ClaimedUpdate | ClaimedWriteback | ClaimedLookup

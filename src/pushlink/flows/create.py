@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pushlink.errors import Code
-from pushlink.flows.claimed import ClaimedCreate, ClaimedWriteback
+from pushlink.flows.claimed import ClaimedCreate, ClaimedLookup, ClaimedWriteback
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.flows.mirrors import MirrorDue
 from pushlink.flows.sending import answer_of, checkpoint_of, client_id_of, history_of, wire_request
@@ -111,7 +111,7 @@ def writeback_of(request: RequestRow) -> WritebackSnapshot | None:
 
 
 def link_of(
-    claimed: ClaimedCreate | ClaimedWriteback,
+    claimed: ClaimedCreate | ClaimedWriteback | ClaimedLookup,
     *,
     link_id: str,
     remote_id: str,

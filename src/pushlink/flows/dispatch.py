@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from pushlink.flows.claimed import Claimed, ClaimedCreate, ClaimedUpdate, ClaimedWriteback
+from pushlink.flows.claimed import Claimed, ClaimedCreate, ClaimedLookup, ClaimedUpdate, ClaimedWriteback
 from pushlink.flows.create import push_create
 from pushlink.flows.effects import Flow
+from pushlink.flows.lookup import look_up
 from pushlink.flows.steps import Steps
 from pushlink.flows.update import push_update
 from pushlink.flows.writeback import push_writeback
@@ -21,5 +22,7 @@ def flow_of(claimed: Claimed, steps: Steps) -> Flow:
             return push_update(claimed, steps)
         case ClaimedWriteback():
             return push_writeback(claimed, steps)
+        case ClaimedLookup():
+            return look_up(claimed, steps)
         case _:
             assert_never(claimed)

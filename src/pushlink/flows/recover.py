@@ -13,6 +13,8 @@ from typing import Final
 import sqlalchemy as sa
 
 from pushlink.errors import Code
+from pushlink.flows.lookups_due import lookups_due
+from pushlink.flows.world import World
 from pushlink.protocol.recovery import RecoveryFacts, recover_create, recover_update
 from pushlink.protocol.states import CreateEvent, Lane, Operation, UpdateEvent
 from pushlink.store import lifecycle, slots
@@ -26,10 +28,17 @@ RECOVERED_MAX: Final = 200
 _INTO_DOUBT: Final = frozenset({CreateEvent.UNKNOWN, CreateEvent.REPLAY, UpdateEvent.UNKNOWN})
 
 
-def recover_claims(conn: sa.Connection, lanes: Sequence[Lane], *, timeline: str, actor: str, now: dt.datetime) -> int:
-    """Move every row that a dead claim left behind, a bounded number of them; answers how many moved."""
+def recover_claims(
+    world: World, conn: sa.Connection, lanes: Sequence[Lane], *, timeline: str, actor: str, now: dt.datetime
+) -> int:
+    """Move every row that a dead claim left behind, a bounded number of them; answers how many moved.
+
+    A create that waits for a declared look-up is left alone: its time has come, and whoever claims next asks.
+    """
     rows = read_expired(conn, lanes, limit=RECOVERED_MAX, now=now)
-    moves = [move for row in rows if (move := recovery_of(row, timeline=timeline, actor=actor)) is not None]
+    waiting = lookups_due(world, conn, rows, timeline=timeline)
+    dead = [row for row in rows if row.id not in waiting]
+    moves = [move for row in dead if (move := recovery_of(row, timeline=timeline, actor=actor)) is not None]
     results = lifecycle.move_attempts(conn, moves, now=now)
     moved = [move for move, result in zip(moves, results, strict=True) if isinstance(result, Moved)]
     slots.forget_applied(conn, [move.link_key for move in moved if move.event is UpdateEvent.UNKNOWN])

@@ -132,6 +132,7 @@ def answer_of(
         writeback=writeback,
         values_digest=values_digest,
         refused_credential=_refused_credential(owned, world, profile, reply, verdict),
+        look_up_after_ms=0 if verdict.disposition is Disposition.LOOK_UP else None,
         throttle=_throttle(owned, profile, verdict),
         remote_version=verdict.remote_version,
     )

@@ -99,9 +99,19 @@ class Answer:
     suspends: bool = False  # an update: suspend the link in the same transaction
     link_before: LinkRow | None = None
     refused_credential: CredentialKey | None = None  # the remote does not take this credential any more
+    look_up_after_ms: int | None = None  # a create: a look-up is due that much later
     throttle: Throttle | None = None  # what this answer says to everybody who would ask the remote next
     remote_version: str | None = None  # the version that the answer shows of the record
     forgets_version: bool = False  # an update was applied, so the version that the link has is not the record's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A look-up that showed nothing yet: another one after `every_ms`, unless that is past the deadline."""
+
+    answer: Answer  # its event ends the attempt where there is no time left
+    every_ms: int
+    deadline: dt.datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

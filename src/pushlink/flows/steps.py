@@ -26,6 +26,7 @@ from pushlink.flows.step_items import (
     Recorded,
     Settle,
     Suspension,
+    Waiting,
     Withheld,
 )
 from pushlink.flows.world import World
@@ -42,7 +43,7 @@ from pushlink.protocol.states import (
     follow_create,
 )
 from pushlink.store import attempts, lifecycle, links, requests, responses, slots
-from pushlink.store.attempts import LeaseLost, Release
+from pushlink.store.attempts import LeaseLost, Release, Wait
 from pushlink.store.credential_states import refuse_credentials
 from pushlink.store.lifecycle import Claims, LinkMove, Lost, Move, Moved, NewLink
 from pushlink.store.links import SeenVersion
@@ -157,6 +158,7 @@ class Steps:
                 raise Contended(msg, evidence={"attempt_id": item.attempt.id})  # the next try reads that it is gone
         slots.acknowledge_versions(conn, [a for i in fresh if (a := _acknowledgement(i, linked)) is not None])
         slots.forget_applied(conn, [i.attempt.link_key for i in fresh if i.event is UpdateEvent.UNKNOWN])
+        self._await_lookups(conn, [(i, i.look_up_after_ms) for i in fresh if i.look_up_after_ms is not None], now)
         refuse_credentials(conn, [key for i in fresh if (key := i.refused_credential) is not None], now=now)
         note_throttles(conn, [throttle for i in fresh if (throttle := i.throttle) is not None], now=now)
         links.write_versions(conn, [_seen_version(i) for i in fresh if i.forgets_version], now=now)
@@ -177,6 +179,26 @@ class Steps:
             else Recorded(mirror=None if linked.get(i.attempt.id) is False else _mirror_due(i))
             for i in items
         ]
+
+    def wait_again(self, conn: sa.Connection, items: Sequence[Waiting], *, now: dt.datetime) -> list[None]:
+        """Store what a look-up answered, and let the next one come due; or park, where there is no time for one."""
+        mine = self._mine(conn, [i.answer for i in items])
+        fresh = [i for i in items if mine[i.answer.attempt.id] == "mine"]
+        responses.insert_responses(conn, [_received(i.answer, late=False) for i in fresh], now=now)
+        again = [i for i in fresh if now + dt.timedelta(milliseconds=i.every_ms) <= i.deadline]
+        self._await_lookups(conn, [(i.answer, i.every_ms) for i in again], now)
+        over = [i.answer for i in fresh if i not in again]
+        lifecycle.move_attempts(conn, [_answer_move(answer, None, None, now) for answer in over], now=now)
+        return [None] * len(items)
+
+    def _await_lookups(self, conn: sa.Connection, items: Sequence[tuple[Answer, int]], now: dt.datetime) -> None:
+        attempts.await_lookups(
+            conn,
+            [
+                Wait(attempt_id=i.attempt.id, token=i.token, until=now + dt.timedelta(milliseconds=wait_ms))
+                for i, wait_ms in items
+            ],
+        )
 
     def keep_late(self, conn: sa.Connection, items: Sequence[Answer], *, now: dt.datetime) -> list[None]:
         """A reply whose claim was gone: evidence without a transition, which reconciliation offers (D-14)."""

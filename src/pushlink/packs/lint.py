@@ -194,7 +194,7 @@ def _check_actions(pack: Pack) -> Hits:
             yield from _check_update((*steps, "update"), action.update)
             yield from check_request((*steps, "update"), "update", action, profile)
             yield from check_precondition((*steps, "update"), "update", action, profile)
-        yield from check_action_answers(steps, action)
+        yield from check_action_answers(steps, action, profile)
         yield from _check_mappings(steps, action)
         yield from _check_overlaps((*steps, "mappings"), action.mappings)
         yield from _check_envelope((*steps, "mappings"), "create", action.create.body, action.mappings)

@@ -18,12 +18,16 @@ from pushlink.protocol.contracts import (
     Criterion,
     ErrorRule,
     IdExtractor,
+    LookUp,
     ProfileContract,
     RateLimit,
     UpdateContract,
 )
 from pushlink.protocol.criteria import criterion_problem
 from pushlink.protocol.declarations import claim_problem, rule_problem
+from pushlink.protocol.lookups import JOB, KEY
+from pushlink.protocol.paths import names_in_template, query_problem
+from pushlink.protocol.placeholders import name_of
 from pushlink.protocol.waits import wait_problem
 
 #: Statuses whose responses never have a body (RFC 9110).
@@ -36,9 +40,13 @@ def check_profile_answers(steps: Steps, profile: ProfileContract) -> Hits:
     yield from _check_rate_limit((*steps, "rate_limit"), profile.rate_limit)
 
 
-def check_action_answers(steps: Steps, action: Action) -> Hits:
+def check_action_answers(steps: Steps, action: Action, profile: ProfileContract | None) -> Hits:
     """What an action says about the answers to its own requests."""
     yield from _check_create((*steps, "create"), action.create)
+    own = frozenset() if profile is None else frozenset(profile.variables)
+    for name, lookup in (("followup", action.create.followup), ("async", action.create.asynchronous)):
+        if lookup is not None:
+            yield from _check_lookup((*steps, "create", name), lookup, own)
     if action.update is not None:
         yield from _check_update((*steps, "update"), action.update)
     yield from _check_errors((*steps, "errors"), action.errors)
@@ -94,6 +102,31 @@ def _check_create(steps: Steps, create: CreateContract) -> Hits:
         conflict_steps: Steps = (*steps, "conflict", index)
         yield from _check_extractors((*conflict_steps, "existing_id"), conflict.existing_id)
         yield from _check_claim((*conflict_steps, "when"), conflict.when)
+
+
+def _check_lookup(steps: Steps, lookup: LookUp, own: frozenset[str]) -> Hits:
+    needed = frozenset(name for name, is_there in ((JOB, lookup.job), (KEY, lookup.key is not None)) if is_there)
+    allowed = own | needed
+    used = {*names_in_template(lookup.path), *(name_of(value) for value in lookup.query.values())}
+    for problem in grammar.path_problems(lookup.path, variables=allowed, needed=frozenset()):
+        yield Hit("look-up", (*steps, "path"), problem)
+    for name, value in lookup.query.items():
+        unsound = query_problem(name, value, allowed=allowed)
+        if unsound is not None:
+            yield Hit("look-up", (*steps, "query", name), grammar.sentence(unsound))
+    for name in sorted(needed - used):
+        yield Hit("look-up", (*steps, name), f"Write {{{name}}} in the path or in the query, or leave it out.")
+    if not needed:
+        yield Hit(
+            "look-up", steps, "Say what the record is found by: a job that the answer names, or a key of the body."
+        )
+    if lookup.key is not None and lookup.only is None:
+        message = "Others may have the same key. Write only, the list of what was found: several are nobody's."
+        yield Hit("look-up", (*steps, "key"), message)
+    if lookup.every_ms == 0:
+        yield Hit("look-up", (*steps, "every"), "Write a pause above zero.")
+    for part in ("job", "id"):
+        yield from _check_extractors((*steps, part), getattr(lookup, part))
 
 
 def _check_update(steps: Steps, update: UpdateContract) -> Hits:

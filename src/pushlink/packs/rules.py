@@ -74,6 +74,7 @@ RULES: Final = (
         _ERROR,
         "What may have been applied is not applied only by its status and its body; a 401 is never read otherwise.",
     ),
+    Rule("look-up", _ERROR, "A look-up asks by a job or by a key, and takes no one of several records."),
     Rule("wait", _ERROR, "A wait has one source, in a unit that fits it."),
     Rule("update-guard", _ERROR, "An update that may create a missing record is guarded by a precondition."),
     Rule("media-type", _ERROR, "A media type has the form type/subtype."),

@@ -40,6 +40,7 @@ from pushlink.protocol.request_contracts import (
     UpdatePrecondition,
 )
 from pushlink.protocol.response_contracts import (
+    Asynchronous,
     Canonical,
     CompositeId,
     Conflict,
@@ -47,6 +48,7 @@ from pushlink.protocol.response_contracts import (
     ErrorRule,
     IdExtractor,
     IdRule,
+    LookUp,
     Merged,
     RateLimit,
     Response,
@@ -60,6 +62,7 @@ __all__ = [
     "INTEGER_MAX",
     "LATER",
     "ActionContract",
+    "Asynchronous",
     "Auth",
     "Backoff",
     "Body",
@@ -82,6 +85,7 @@ __all__ = [
     "IdRule",
     "KeyQuoting",
     "Limits",
+    "LookUp",
     "Mapping",
     "Merged",
     "Method",
@@ -120,6 +124,8 @@ class CreateContract(Contract):
     success: Success = Success(status=(200, 201, 203))
     response: Response = Response()
     conflict: Annotated[tuple[Conflict, ...], LATER] = ()
+    followup: Annotated[LookUp | None, LATER] = None
+    asynchronous: Annotated[Asynchronous | None, Field(alias="async"), LATER] = None
 
 
 class UpdateContract(Contract):

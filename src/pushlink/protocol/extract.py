@@ -104,12 +104,6 @@ def extract_first(extractors: Iterable[IdExtractor], reply: StoredReply) -> str 
     return None if isinstance(found, NoId) else found
 
 
-def extract_text(extractor: IdExtractor, reply: StoredReply) -> str | None:
-    """The one text at a place that need not be an id; `None` when there is none."""
-    found = _first((extractor,), reply)
-    return None if isinstance(found, NoId) else found
-
-
 def _join(action: ActionContract, composite: CompositeId, reply: StoredReply, *, headers: bool) -> Found:
     """An id of several parts; a part that holds the separator would make two ids of one spelling."""
     if not headers and not all(_is_in_body(part) for part in composite.parts):

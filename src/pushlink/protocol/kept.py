@@ -17,6 +17,7 @@ def kept_headers(action: ActionContract, profile: ProfileContract) -> tuple[str,
     """The names, in lower case. Nothing else of an answer's headers is stored."""
     create, update = action.create, action.update
     parts: list[object] = [create.success, create.response, create.conflict, action.errors]
+    parts += [(c.job, c.done, c.failed, c.id) for c in (create.followup, create.asynchronous) if c is not None]
     if update is not None:
         parts += [update.success, update.deleted, update.merged]
         if update.precondition is not None:

@@ -21,15 +21,19 @@ from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.extract import (
     CANDIDATES_MAX,
     extract_candidates,
+    extract_first,
     extract_id,
     extract_known,
     extract_named,
     extract_version,
 )
+from pushlink.protocol.lookups import is_accepted
 from pushlink.protocol.remoteids import Extracted, NoId, read_remote_id
 from pushlink.protocol.replies import (
+    ACCEPTED,
     APPLIED,
     BY_STATUS,
+    LOOK_FOR_ID,
     MATCHED,
     NOT_SENT,
     REFETCH,
@@ -38,6 +42,7 @@ from pushlink.protocol.replies import (
     UNIDENTIFIED,
     UNKNOWN,
     UNLISTED,
+    WAIT_FOR_JOB,
     Disposition,
     Effect,
     Meaning,
@@ -93,6 +98,8 @@ _CREATE_EVENTS: Final[Mapping[tuple[Effect, Disposition], CreateEvent]] = {
     (Effect.NOT_APPLIED, Disposition.REAUTH_ONCE): CreateEvent.NOT_APPLIED,
     (Effect.NOT_APPLIED, Disposition.PARK): CreateEvent.NOT_APPLIED,
     (Effect.NOT_APPLIED, Disposition.TERMINAL): CreateEvent.REJECT,
+    (Effect.APPLIED_UNIDENTIFIED, Disposition.LOOK_UP): CreateEvent.ANSWER_STORED,
+    (Effect.ACCEPTED_PENDING, Disposition.LOOK_UP): CreateEvent.ANSWER_STORED,
     (Effect.APPLIED_UNIDENTIFIED, Disposition.PARK): CreateEvent.UNKNOWN,
     (Effect.ACCEPTED_PENDING, Disposition.PARK): CreateEvent.UNKNOWN,
     (Effect.UNKNOWN, Disposition.RECONCILE): CreateEvent.UNKNOWN,
@@ -150,6 +157,7 @@ def interpret(
         successors = _successors(action, reply, history)
         if meaning is APPLIED and (successors or _names_another(action, reply, history)):
             meaning = replace(APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CHANGED)
+    meaning = _looked_up(operation, action, reply, meaning, history)
     is_throttle = meaning.code is Code.THROTTLED
     meaning = _after_history(operation, meaning, profile, history)
     is_retry = meaning.disposition is Disposition.RETRY_AT
@@ -207,6 +215,8 @@ def _read(
     if not trace.request_started:
         return Reading(row="an answer to nothing", meaning=UNKNOWN)
     reading = declared_reading(operation, action, profile, reply)
+    if reading is None and operation is Operation.CREATE and is_accepted(action, reply):
+        return Reading(row="declared as accepted", meaning=ACCEPTED)
     if reading is None and is_success(operation, action, reply):
         if not asserts_hold(operation, action, reply):
             return Reading(row="success that does not show what it must", meaning=UNKNOWN)
@@ -228,6 +238,20 @@ def _may_refetch(action: ActionContract, history: History) -> bool:
     """Whether the profile lets a stale update read the record's version and try once more (C-047)."""
     condition = action.update.precondition if action.update is not None else None
     return condition is not None and condition.refetch_once and not history.refetched
+
+
+def _looked_up(
+    operation: Operation, action: ActionContract, reply: StoredReply, meaning: Meaning, history: History
+) -> Meaning:
+    """A create whose answer does not name its record, where the pack says what to ask next; in doubt it parks."""
+    if operation is Operation.UPDATE or history.in_doubt:
+        return meaning
+    if meaning is UNIDENTIFIED and action.create.followup is not None:
+        return LOOK_FOR_ID
+    contract = action.create.asynchronous
+    if meaning is ACCEPTED and contract is not None and (not contract.job or extract_first(contract.job, reply)):
+        return WAIT_FOR_JOB
+    return meaning
 
 
 def _after_history(operation: Operation, meaning: Meaning, profile: ProfileContract, history: History) -> Meaning:

@@ -14,13 +14,16 @@ from typing import Final
 
 from pushlink.protocol.contracts import ActionContract, ProfileContract
 from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.lookup_verdicts import interpret_lookup
 from pushlink.protocol.outcome import History, Verdict, interpret
 from pushlink.protocol.states import Operation
 
 _UNKNOWN_PAST: Final = History()
 
 
-def write_verdict(verdict: Verdict, history: History, *, asked_at: dt.datetime | None) -> dict[str, object]:
+def write_verdict(
+    verdict: Verdict, history: History, *, asked_at: dt.datetime | None, look_up: str | None = None
+) -> dict[str, object]:
     """What is stored beside an answer. A fact of the history that is the usual one is not written."""
     past = {
         field.name: value
@@ -35,6 +38,7 @@ def write_verdict(verdict: Verdict, history: History, *, asked_at: dt.datetime |
         "candidates": list(verdict.candidates),
         "history": past,
         **({} if verdict.retry_after_ms is None else {"wait_ms": verdict.retry_after_ms}),
+        **({} if look_up is None else {"look_up": look_up}),
         **({} if asked_at is None else {"asked_at": asked_at.isoformat()}),
     }
 
@@ -48,6 +52,9 @@ def reinterpret(
 ) -> Verdict:
     """The verdict on a stored answer, from what is stored alone; `kept` is the document that `write_verdict` made."""
     history = _history(kept)
+    name = kept.get("look_up")
+    if isinstance(name, str):
+        return interpret_lookup(action, name, reply, send_ordinal=history.send_ordinal)
     asked_at = kept.get("asked_at")
     return interpret(
         operation,

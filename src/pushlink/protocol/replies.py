@@ -35,6 +35,7 @@ class Disposition(StrEnum):
     REAUTH_ONCE = "reauth_once"  # the same, after the credential was refreshed
     TERMINAL = "terminal"  # a definite rejection
     RECONCILE = "reconcile"  # park until evidence, a look-up or an operator settles it
+    LOOK_UP = "look_up"  # another call, that the pack declares, says more
     PARK = "park"  # nothing is learned by sending again: an operator or a credential is waited for
     GONE = "gone"  # an update's target is not there: its link suspends
     CONFLICT = "conflict"  # an update's target is another one, or was changed: its link suspends
@@ -92,6 +93,12 @@ UNIDENTIFIED: Final = Meaning(
     effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.PARK, code=Code.APPLIED_UNIDENTIFIED
 )
 MATCHED: Final = Meaning(effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.PARK, code=Code.REMOTE_CONFLICT)
+LOOK_FOR_ID: Final = Meaning(
+    effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.LOOK_UP, code=Code.APPLIED_UNIDENTIFIED
+)
+WAIT_FOR_JOB: Final = Meaning(
+    effect=Effect.ACCEPTED_PENDING, disposition=Disposition.LOOK_UP, code=Code.ACCEPTED_PENDING
+)
 ACCEPTED: Final = Meaning(effect=Effect.ACCEPTED_PENDING, disposition=Disposition.PARK, code=Code.ACCEPTED_PENDING)
 
 

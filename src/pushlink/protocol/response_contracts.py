@@ -101,6 +101,32 @@ class Merged(Contract):
     successor: Annotated[tuple[IdExtractor, ...], Field(min_length=1)]
 
 
+class LookUp(Contract):
+    """A GET that says more about a create whose own answer did not name its record.
+
+    It is made again, `every` so often, until it shows the record, says that it failed, or `timeout` is over.
+    """
+
+    path: str
+    query: dict[str, str] = {}
+    job: tuple[IdExtractor, ...] = ()  # of the create's answer; fills {job}
+    key: Pointer | None = None  # of the create's own body; fills {key}
+    status: tuple[Annotated[int, Field(ge=200, le=299)], ...] = (200,)
+    done: tuple[Criterion, ...] = ()
+    failed: tuple[Criterion, ...] = ()
+    only: Pointer | None = None  # a list that has exactly one item when the record is found
+    id: Annotated[tuple[IdExtractor, ...], Field(min_length=1)]
+    every_ms: Annotated[DurationMs, Field(alias="every")] = 10_000
+    timeout_ms: Annotated[DurationMs, Field(alias="timeout")] = 0
+
+
+class Asynchronous(LookUp):
+    """The same for a create that is only accepted: which statuses say so, and the job that is asked about."""
+
+    accepted: tuple[Annotated[int, Field(ge=200, le=299)], ...] = (202,)
+    timeout_ms: Annotated[DurationMs, Field(alias="timeout")] = 600_000
+
+
 class ErrorRule(Contract):
     """One declared reading of an answer, for a person who reads it later as much as for the runtime."""
 

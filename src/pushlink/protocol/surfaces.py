@@ -63,6 +63,10 @@ _CRITERIA: Final[Mapping[str, Surface]] = {
     "action.create.success.assert[]": _S.RESPONSE,
     "action.create.response.created[]": _S.RESPONSE,
     "action.create.conflict[].when[]": _S.RESPONSE,
+    "action.create.followup.done[]": _S.RESPONSE,
+    "action.create.followup.failed[]": _S.RESPONSE,
+    "action.create.async.done[]": _S.RESPONSE,
+    "action.create.async.failed[]": _S.RESPONSE,
     "action.update.success.assert[]": _S.RESPONSE,
     "action.update.precondition.on_fail[]": _S.RESPONSE,
     "action.update.deleted[]": _S.RESPONSE,
@@ -81,6 +85,10 @@ _EXTRACTORS: Final = (
     "action.create.response.version[]",
     "action.create.conflict[].existing_id[]",
     "action.update.precondition.fetch.version[]",
+    "action.create.followup.job[]",
+    "action.create.followup.id[]",
+    "action.create.async.job[]",
+    "action.create.async.id[]",
     "action.update.merged.successor[]",
 )
 _EXTRACTOR_PARTS: Final = ("from", "regex", "decode")
@@ -138,6 +146,12 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     "action.create.response.id_rule.pattern": _S.RESPONSE,
     "action.create.response.id_rule.length_max": _S.RESPONSE,
     "action.create.conflict[].variant": _S.RESPONSE,
+    **{
+        f"action.create.{name}.{part}": _S.RESPONSE
+        for name in ("followup", "async")
+        for part in ("path", "query", "key", "status", "only", "every", "timeout")
+    },
+    "action.create.async.accepted": _S.RESPONSE,
     "action.create.conflict[].policy": _S.RESPONSE,
     "action.update.method": _S.BODY,
     "action.update.path": _S.UPDATE_PATH,

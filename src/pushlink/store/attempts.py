@@ -110,6 +110,81 @@ def write_checkpoints(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """An owner lets go of a create whose answer is stored; whoever finds its lease ended looks the record up."""
+
+    attempt_id: AttemptId
+    token: ClaimToken
+    until: dt.datetime
+
+
+def await_lookups(conn: sa.Connection, items: Sequence[Wait]) -> list[bool]:
+    """End each claim's lease at the time of the next look-up; False where the claim was gone."""
+    if not items:
+        return []
+    rows = array_rows(
+        conn,
+        "waits",
+        {"id": sa.Text(), "token": sa.Text(), "due": UtcTime()},
+        [(i.attempt_id, i.token, i.until) for i in items],
+    )
+    t, r = push_attempt, rows.c
+    statement = (
+        sa.update(t)
+        .where(t.c.id == r.id, t.c.claim_token == r.token, t.c.status == AttemptStatus.POST_SENT.value)
+        .values(lease_until=r.due, claim_count=0, row_version=t.c.row_version + 1)
+        .returning(t.c.id)
+    )
+    written = {row.id for row in conn.execute(statement)}
+    return [i.attempt_id in written for i in items]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpClaim:
+    """The terms of a claim that only reads the remote; it takes the place of one whose lease has ended."""
+
+    attempt_id: AttemptId
+    row_version: int
+    token: ClaimToken
+    incarnation: str
+    lease_until: dt.datetime
+
+
+def claim_lookups(conn: sa.Connection, items: Sequence[LookUpClaim], *, now: dt.datetime) -> list[AttemptRow | None]:
+    """Take each row for a look-up: another token and lease, the same status. `None` where somebody was quicker."""
+    if not items:
+        return []
+    rows = array_rows(
+        conn,
+        "lookups",
+        {
+            "id": sa.Text(),
+            "version": sa.BigInteger(),
+            "token": sa.Text(),
+            "incarnation": sa.Text(),
+            "until": UtcTime(),
+        },
+        [(i.attempt_id, i.row_version, i.token, i.incarnation, i.lease_until) for i in items],
+    )
+    t, r = push_attempt, rows.c
+    statement = (
+        sa.update(t)
+        .where(t.c.id == r.id, t.c.row_version == r.version, t.c.status == AttemptStatus.POST_SENT.value)
+        .values(
+            claim_token=r.token,
+            claimed_by=r.incarnation,
+            lease_until=r.until,
+            claim_count=t.c.claim_count + 1,
+            updated_at=sa.bindparam("looked_up_at", now, UtcTime()),
+            row_version=t.c.row_version + 1,
+        )
+        .returning(*columns_of(AttemptRow, t))
+    )
+    taken = {row.id: read_row(AttemptRow, row) for row in conn.execute(statement)}
+    return [taken.get(i.attempt_id) for i in items]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """An owner lets go of a write-back claim without an outcome; the row is due again at `not_before`."""
 

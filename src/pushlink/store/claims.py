@@ -110,6 +110,12 @@ def read_expired(conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now:
     return read_rows(AttemptRow, conn.execute(_READ_EXPIRED, bound))
 
 
+def read_answered(conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now: dt.datetime) -> list[AttemptRow]:
+    """Creates whose answer is stored and whose time has come: a look-up is due, or their owner is dead. Locked."""
+    bound = {"lanes": [lane.value for lane in lanes], "ended_by": now, "at_most": limit}
+    return read_rows(AttemptRow, conn.execute(_READ_ANSWERED, bound))
+
+
 def read_held(conn: sa.Connection, lanes: Sequence[Lane], holds: Collection[Hold], *, limit: int) -> list[AttemptRow]:
     """Rows under one of `holds`, oldest first, locked, skipping what others hold."""
     bound = {
@@ -182,6 +188,7 @@ _READ_EXPIRED: Final = (
     .limit(_AT_MOST)
     .with_for_update(skip_locked=True, key_share=True)
 )
+_READ_ANSWERED: Final = _READ_EXPIRED.where(_T.c.status == "post_sent", _T.c.operation == "create")
 _READ_HELD: Final = (
     sa.select(*columns_of(AttemptRow, _T))
     .where(_IN_LANES, _T.c.hold_code.in_(sa.bindparam("holds", expanding=True, type_=sa.Text())))

@@ -1,0 +1,129 @@
+"""The look-up: one GET for a create whose answer is stored and did not name its record.
+
+It runs under a claim of its own, a while after the answer, and changes nothing at the remote. When it shows the record,
+the create is finished as if its own answer had named it. Otherwise the attempt waits for the next look-up, or parks.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from pushlink.errors import ProtocolViolation
+from pushlink.flows.claimed import ClaimedLookup
+from pushlink.flows.create import link_of, mirror_tx, record_tx, writeback_of
+from pushlink.flows.effects import Flow, Send, Tx
+from pushlink.flows.step_items import Answer, ClaimGone, Recorded, Settle, Waiting
+from pushlink.flows.steps import Steps
+from pushlink.ports import WireRequest
+from pushlink.protocol.contracts import LookUp
+from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.kept import kept_headers
+from pushlink.protocol.lookup_verdicts import interpret_lookup
+from pushlink.protocol.lookups import lookup_named, lookup_route
+from pushlink.protocol.outcome import History, Verdict, create_event
+from pushlink.protocol.reinterpretation import write_verdict
+from pushlink.protocol.replies import Disposition, Effect
+from pushlink.protocol.states import CreateEvent, Operation
+from pushlink.store.lifecycle import Move
+
+
+def look_up(claimed: ClaimedLookup, steps: Steps) -> Flow:
+    """Ask once, and go on by what the answer shows."""
+    key = claimed.attempt.link_key
+    contract = _contract(claimed)
+    body = bytes(claimed.request.body or b"")
+    route = lookup_route(contract, claimed.profile.contract, answer=claimed.answer, body=body)
+    if isinstance(route, RenderFailure):
+        yield Tx(step=steps.settle, item=Settle(move=_parked(claimed, route)), key=key)
+        return
+    reply = yield Send(request=_request(claimed, route), gated=False)
+    ordinal = claimed.attempt.send_count
+    verdict = interpret_lookup(claimed.action.contract, claimed.name, reply, send_ordinal=ordinal)
+    answer = _answer(claimed, reply, verdict, steps)
+    if verdict.disposition is Disposition.LOOK_UP:
+        yield Tx(step=steps.wait_again, item=_waiting(claimed, contract, verdict, answer), key=key, after_send=True)
+        return
+    recorded = yield record_tx(answer, steps)
+    if isinstance(recorded, ClaimGone):
+        yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
+    elif isinstance(recorded, Recorded) and recorded.mirror is not None:
+        yield mirror_tx(recorded.mirror, steps)
+
+
+def _contract(claimed: ClaimedLookup) -> LookUp:
+    contract = lookup_named(claimed.action.contract, claimed.name)
+    if contract is None:
+        msg = "A look-up is claimed that no contract declares."
+        raise ProtocolViolation(msg, evidence={"attempt_id": claimed.attempt.id, "look_up": claimed.name})
+    return contract
+
+
+def _request(claimed: ClaimedLookup, route: str) -> WireRequest:
+    profile = claimed.profile.contract
+    return WireRequest(
+        profile=profile,
+        tenant=claimed.attempt.tenant,
+        method="GET",
+        path=route,
+        headers=tuple(profile.headers.items()),
+        body=b"",
+        fresh_connection=False,
+        keep_headers=kept_headers(claimed.action.contract, profile),
+    )
+
+
+def _answer(claimed: ClaimedLookup, reply: StoredReply, verdict: Verdict, steps: Steps) -> Answer:
+    writeback = writeback_of(claimed.request)
+    is_shown = verdict.remote_id is not None and verdict.canonical_id is not None
+    history = History(send_ordinal=claimed.attempt.send_count)
+    return Answer(
+        attempt=claimed.attempt,
+        token=claimed.token,
+        actor=claimed.incarnation,
+        send_ordinal=claimed.attempt.send_count,
+        reply=reply,
+        verdict=write_verdict(verdict, history, asked_at=None, look_up=claimed.name),
+        candidate_id=None,
+        event=create_event(verdict, has_mirror=writeback is not None) if is_shown else CreateEvent.UNKNOWN,
+        reason_code=verdict.code,
+        detail=None if is_shown else {**verdict.evidence, "row": verdict.row},
+        in_doubt=None if verdict.effect is Effect.APPLIED else True,
+        link=link_of(
+            claimed,
+            link_id=steps.world.ids.fresh(),
+            remote_id=verdict.remote_id or "",
+            canonical_id=verdict.canonical_id or "",
+            writeback=writeback,
+        )
+        if is_shown
+        else None,
+        writeback=writeback,
+        values_digest=claimed.request.values_digest,
+    )
+
+
+def _waiting(claimed: ClaimedLookup, contract: LookUp, verdict: Verdict, answer: Answer) -> Waiting:
+    sent_at = claimed.attempt.last_checkpoint_at or claimed.attempt.updated_at
+    return Waiting(
+        answer=answer,
+        every_ms=max(contract.every_ms, verdict.retry_after_ms or 0),
+        deadline=sent_at + dt.timedelta(milliseconds=contract.timeout_ms),
+    )
+
+
+def _parked(claimed: ClaimedLookup, failure: RenderFailure) -> Move:
+    """There is nothing to ask by: nobody will know without a person."""
+    return Move(
+        attempt_id=claimed.attempt.id,
+        link_key=claimed.attempt.link_key,
+        tenant=claimed.attempt.tenant,
+        operation=Operation.CREATE,
+        status=claimed.attempt.status,
+        event=CreateEvent.UNKNOWN,
+        token=claimed.token,
+        actor=claimed.incarnation,
+        reason_code=claimed.attempt.reason_code,
+        detail={"look_up": claimed.name, "message": failure.message, **failure.evidence},
+        in_doubt=True,
+    )

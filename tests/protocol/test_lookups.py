@@ -1,0 +1,113 @@
+"""Look-ups: where they ask, what they take for the record, and that nothing they show is proof of the contrary."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from protocol.examples import action, answer, failure, profile
+from pushlink.protocol.contracts import ActionContract, LookUp
+from pushlink.protocol.evidence import StoredReply, WireError
+from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.lookup_verdicts import interpret_lookup
+from pushlink.protocol.lookups import Shown, lookup_route, read_lookup
+from pushlink.protocol.outcome import History, create_event, interpret
+from pushlink.protocol.replies import Disposition, Effect
+from pushlink.protocol.states import CreateEvent, Operation
+
+ID = [{"from": "$response.body#/id"}]
+JOB = {"path": "/jobs/{job}", "job": [{"from": "$response.body#/job"}], "id": ID}
+
+
+def waiting(name: str, **more: Any) -> tuple[ActionContract, LookUp]:
+    made = action(create={name: {**JOB, **more}})
+    contract = made.create.asynchronous if name == "async" else made.create.followup
+    assert contract is not None
+    return made, contract
+
+
+@pytest.mark.rule("C-098", "C-023")
+def test_an_accepted_create_waits_only_where_a_look_up_is_declared_and_can_be_made() -> None:
+    """202 with a job is asked again; without a contract, or without the job's name, it parks."""
+    told = answer(202, json.dumps({"job": "j-1"}))
+    made, _ = waiting("async")
+    verdict = interpret(Operation.CREATE, made, profile(), told, History())
+    assert (verdict.effect, verdict.disposition) == (Effect.ACCEPTED_PENDING, Disposition.LOOK_UP)
+    assert create_event(verdict, has_mirror=True) is CreateEvent.ANSWER_STORED
+    for other, reply in ((action(), told), (made, answer(202, "{}"))):
+        parked = interpret(Operation.CREATE, other, profile(), reply, History())
+        assert (parked.disposition, create_event(parked, has_mirror=True)) == (Disposition.PARK, CreateEvent.UNKNOWN)
+
+
+def test_a_status_may_be_declared_as_accepted_only() -> None:
+    """A 200 that says thanks is no success, even where 200 is one by default."""
+    made, _ = waiting("async", accepted=[200, 202])
+    verdict = interpret(Operation.CREATE, made, profile(), answer(200, '{"job": "j", "id": 7}'), History())
+    assert (verdict.effect, verdict.remote_id) == (Effect.ACCEPTED_PENDING, None)
+
+
+@pytest.mark.rule("D-06")
+@pytest.mark.parametrize("name", ["async", "followup"])
+def test_a_create_in_doubt_is_not_looked_up_by_a_later_answer(name: str) -> None:
+    """What a later send is told says nothing about the earlier one."""
+    made, _ = waiting(name)
+    reply = answer(202 if name == "async" else 201, '{"job": "j-1"}')
+    verdict = interpret(Operation.CREATE, made, profile(), reply, History(in_doubt=True))
+    assert verdict.disposition is Disposition.PARK
+
+
+def test_the_route_is_filled_from_the_answer_and_from_the_create_s_own_body() -> None:
+    """Percent-encoded and guarded as every route; without its value there is none."""
+    _, by_job = waiting("async")
+    told = answer(202, '{"job": "a b/c"}')
+    assert isinstance(lookup_route(by_job, profile(), answer=told, body=b"{}"), RenderFailure)
+    assert lookup_route(by_job, profile(), answer=answer(202, '{"job": "a b"}'), body=b"{}") == "/jobs/a%20b"
+    _, by_key = waiting("followup", path="/things", job=[], key="/contact/email", query={"email": "{key}"}, only="/r")
+    body = b'{"contact": {"email": "a+b@example.com"}}'
+    route = lookup_route(by_key, profile(), answer=answer(201), body=body)
+    assert route == "/things?email=a%2Bb%40example.com"
+    for missing in (b"{}", b"", b'{"contact": {"email": null}}', b"email=a"):
+        assert isinstance(lookup_route(by_key, profile(), answer=answer(201), body=missing), RenderFailure)
+
+
+RUNNING = '{"state": "running"}'
+DONE = {"done": [{"pointer": "/state", "equals": "done"}], "failed": [{"pointer": "/state", "equals": "failed"}]}
+
+
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [
+        (answer(200, '{"state": "done", "id": 7}'), Shown.RECORD),
+        (answer(200, '{"state": "done"}'), Shown.NO_ID),
+        (answer(200, '{"state": "done", "id": [7]}'), Shown.NO_ID),
+        (answer(200, RUNNING), Shown.NOT_YET),
+        (answer(200, '{"state": "failed", "id": 7}'), Shown.FAILED),
+        (answer(200, '{"state": "done", "id": 7', body_complete=False), Shown.NOT_YET),
+        (answer(404, "{}"), Shown.NOT_YET),
+        (answer(429, "{}"), Shown.NOT_YET),
+        (answer(500, '{"state": "done", "id": 7}'), Shown.NOT_YET),
+        (failure(WireError.CONNECT), Shown.NOT_YET),
+    ],
+)
+def test_a_look_up_shows_the_record_or_that_nobody_knows(reply: StoredReply, shown: Shown) -> None:
+    """Nothing that it answers proves that no record was made."""
+    made, contract = waiting("async", **DONE)
+    assert read_lookup(made, contract, reply).shown is shown
+    verdict = interpret_lookup(made, "async", reply, send_ordinal=1)
+    assert verdict.effect is (Effect.APPLIED if shown is Shown.RECORD else Effect.ACCEPTED_PENDING)
+    assert (verdict.remote_id == "7") is (shown is Shown.RECORD)
+    assert (verdict.disposition is Disposition.LOOK_UP) is (shown is Shown.NOT_YET)
+
+
+@pytest.mark.rule("D-27")
+@pytest.mark.parametrize(
+    ("found", "shown"), [([], Shown.NOT_YET), ([7], Shown.RECORD), ([7, 8], Shown.SEVERAL), (None, Shown.NOT_YET)]
+)
+def test_of_several_records_with_one_key_nobody_picks(found: list[int] | None, shown: Shown) -> None:
+    """Exactly one is the record."""
+    by_key = {"key": "/email", "query": {"email": "{key}"}, "only": "/r", "id": [{"from": "$response.body#/r/0/id"}]}
+    made, contract = waiting("followup", path="/things", job=[], **by_key)
+    told = {"r": None if found is None else [{"id": each} for each in found]}
+    assert read_lookup(made, contract, answer(200, json.dumps(told))).shown is shown
