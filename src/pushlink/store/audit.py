@@ -72,6 +72,13 @@ def broken_links(conn: sa.Connection) -> list[int]:
     return broken
 
 
+def read_head(conn: sa.Connection) -> tuple[int, str | None]:
+    """How many actions there are, and the seal of the newest; keep both elsewhere, since a chain cannot show a cut."""
+    count = conn.execute(sa.select(sa.func.count()).select_from(operator_action)).scalar_one()
+    newest = sa.select(operator_action.c.hash).order_by(operator_action.c.id.desc()).limit(1)
+    return int(count), conn.execute(newest).scalar_one_or_none()
+
+
 def _row(item: OperatorAction, now: dt.datetime, previous: str) -> dict[str, Any]:
     return {
         "at": now,
