@@ -22,6 +22,7 @@ import sqlalchemy as sa
 
 from pushlink.errors import Unavailable
 from pushlink.flows.effects import Flow, Send, Step, Tx
+from pushlink.flows.telling import told
 from pushlink.ports import Clock, Transport, WireReply, WireRequest
 from pushlink.store.dialect import is_busy, is_connection_lost, is_lock_not_available, is_serialization_failure
 
@@ -204,21 +205,28 @@ class GroupingDriver:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         self._pool.shutdown(wait=True)
 
-    def _resume(self, run: _Run, value: Any) -> None:
+    def _resume(self, run: _Run, value: Any) -> bool:
+        """Give the flow its value and start what it asks for next; True when that is a send that the gate counted."""
         try:
             effect = run.flow.send(value)
         except StopIteration:
             self._end()
-            return
-        except Exception:
-            log.exception("a flow failed; its attempt is recovered when the lease ends")
-            self.abandoned += 1
-            self._end()
-            return
+            return False
+        except Exception as error:  # noqa: BLE001 - one flow's defect ends that flow and no other
+            self._abandon(run, "a flow failed", error)
+            return False
         if isinstance(effect, Send):
             self._spawn(self._send(run, effect))
-        else:
-            self._enqueue(run, Patience(effect))
+            return effect.gated
+        self._enqueue(run, Patience(effect))
+        return False
+
+    def _abandon(self, run: _Run, what: str, error: BaseException) -> None:
+        """End a flow that cannot go on. What it holds is recovered by lease; a checkpoint makes it doubtful then."""
+        log.error("%s; its attempt is recovered when the lease ends: %s", what, told(error))
+        run.flow.close()
+        self.abandoned += 1
+        self._end()
 
     def _end(self) -> None:
         self.live -= 1
@@ -242,7 +250,7 @@ class GroupingDriver:
 
     def _pump(self) -> None:
         self._scheduled = False
-        while self._threads_free and (station := self._longest()):
+        while not self._closing and self._threads_free and (station := self._longest()):
             count = self._takes(station)
             runs = [station.waiting.popleft() for _ in range(count)]
             if station.step == self._gate:
@@ -268,13 +276,13 @@ class GroupingDriver:
         self._threads_free += 1
         gate = station.step == self._gate
         for run, result in zip(runs, results, strict=True):
-            before = len(self._tasks)
+            is_sending = False
             if isinstance(result, Failed):
                 self._retry(run, result)
             else:
-                self._resume(run, result)
-            if gate and len(self._tasks) == before:
-                self._sends_free += 1  # no send followed: the flow ended, or waits at another step
+                is_sending = self._resume(run, result)
+            if gate and not is_sending:
+                self._sends_free += 1  # the flow ended, or waits for another transaction, this one again perhaps
         self._schedule()
 
     def _retry(self, run: _Run, failed: Failed) -> None:
@@ -286,10 +294,7 @@ class GroupingDriver:
             case Tx() as instead:
                 self._enqueue(run, Patience(instead))
             case _:
-                log.error("a transaction failed; its attempt is recovered when the lease ends", exc_info=failed.error)
-                run.flow.close()
-                self.abandoned += 1
-                self._end()
+                self._abandon(run, "a transaction failed", failed.error)
 
     async def _again(self, run: _Run, pause: float) -> None:
         await asyncio.sleep(pause)
@@ -299,6 +304,9 @@ class GroupingDriver:
     async def _send(self, run: _Run, effect: Send) -> None:
         try:
             reply = await self._transport.send(effect.request)
+        except Exception as error:  # noqa: BLE001 - a transport that raises breaks its promise; the others go on
+            self._abandon(run, "a transport raised", error)
+            return
         finally:
             self._sends_free += int(effect.gated)
             self._schedule()

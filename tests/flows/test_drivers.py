@@ -1,0 +1,100 @@
+"""The grouping driver: what it owes to flows whatever their transactions do."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from pushlink.adapters.memory import FixedClock
+from pushlink.errors import Unavailable
+from pushlink.flows.drivers import TRIES_BEFORE_SEND, Database, GroupingDriver
+from pushlink.flows.effects import Flow, Send, Tx
+from pushlink.ports import WireReply, WireRequest
+from pushlink.protocol.contracts import ProfileContract
+from pushlink.protocol.evidence import WireTrace
+
+REQUEST = WireRequest(
+    profile=ProfileContract(base_url="http://127.0.0.1:1"),
+    tenant="",
+    method="POST",
+    path="/things",
+    headers=(),
+    body=b"{}",
+    fresh_connection=True,
+)
+
+
+class Gate:
+    """A step that fails a few times for each item before it lets it through, as a locked slot does."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.tries: dict[int, int] = {}
+
+    def __call__(self, conn: sa.Connection, items: Sequence[int], *, now: dt.datetime) -> list[bool]:
+        for item in items:
+            self.tries[item] = self.tries.get(item, 0) + 1
+        if any(self.tries[item] <= self.failures for item in items):
+            msg = "somebody holds the slot"
+            raise Unavailable(msg)
+        return [True for _ in items]
+
+
+class Wire:
+    """A transport that answers at once and counts."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    async def send(self, request: WireRequest) -> WireReply:
+        self.sent += 1
+        return WireReply(trace=WireTrace(request_started=True))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def run(gate: Gate, *, flows: int, sends_max: int) -> Wire:
+    """Run flows of one gate and one send each, on a driver with few sends."""
+    engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False})
+
+    def flow(number: int) -> Flow:
+        let_through = yield Tx(step=gate, item=number, key=str(number))
+        if let_through:
+            yield Send(request=REQUEST)
+
+    async def drive() -> Wire:
+        wire = Wire()
+        driver = GroupingDriver(
+            Database(engine=engine, clock=FixedClock()), wire, gate=gate, threads=1, sends_max=sends_max
+        )
+        for number in range(flows):
+            driver.start(flow(number))
+        async with asyncio.timeout(30):
+            await driver.wait_idle()
+        await driver.close(grace_s=1)
+        return wire
+
+    try:
+        return asyncio.run(drive())
+    finally:
+        engine.dispose()
+
+
+@pytest.mark.rule("D-17")
+@pytest.mark.parametrize("failures", [0, 1, TRIES_BEFORE_SEND - 1])
+def test_a_gate_that_is_tried_again_keeps_no_send_for_itself(failures: int) -> None:
+    """Every flow gets through with a single free send, however often its checkpoint had to be tried."""
+    assert run(Gate(failures), flows=5, sends_max=1).sent == 5
+
+
+@pytest.mark.rule("D-17")
+def test_a_gate_that_never_opens_abandons_its_flows_and_sends_nothing() -> None:
+    """Before a byte was sent patience ends; the rows are left to recovery."""
+    gate: Any = Gate(1_000)
+    assert run(gate, flows=3, sends_max=1).sent == 0
