@@ -35,7 +35,7 @@ from pushlink.store.dialect.faults import (
     is_unique_violation,
 )
 from pushlink.store.dialect.host import secure_host_transaction, warn_host_transaction
-from pushlink.store.dialect.locks import Lock, take_lock
+from pushlink.store.dialect.locks import Lock, bound_lock_waits, take_lock
 from pushlink.store.dialect.wakeup import Listener, listen, notify
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "Prepared",
     "append_only_ddl",
     "array_rows",
+    "bound_lock_waits",
     "check_durability",
     "create_engine",
     "current_time",

@@ -26,6 +26,16 @@ def take_lock(conn: sa.Connection, lock: Lock, *, shared: bool = False) -> None:
         conn.execute(_SHARED if shared else _ALONE, {"word": lock.value})
 
 
+def bound_lock_waits(conn: sa.Connection, wait_ms: int) -> None:
+    """Let no lock be waited for longer until this transaction ends; `is_lock_not_available` tells of one that was.
+
+    SQLite has waited for its one writer when the transaction began, as long as the busy timeout of its engine says.
+    """
+    if conn.dialect.name == "postgresql":
+        conn.execute(_WAITS, {"wait": f"{wait_ms}ms"})
+
+
+_WAITS: Final = sa.select(sa.func.set_config("lock_timeout", sa.bindparam("wait", type_=sa.Text()), sa.true()))
 _WORD: Final = sa.bindparam("word", type_=sa.BigInteger())
 _SHARED: Final = sa.select(sa.func.pg_advisory_xact_lock_shared(_WORD))
 _ALONE: Final = sa.select(sa.func.pg_advisory_xact_lock(_WORD))
