@@ -17,6 +17,7 @@ from pushlink.surfaces.cli import app
 from pushlink.surfaces.exits import MEANINGS, Exit, exit_of
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating
+from surfaces import decisions
 from surfaces.conftest import Shop
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -140,9 +141,10 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         "pushlink explain": shop.json("explain", "Note", 1),
         "pushlink history": shop.json("history", "Note", 1),
     }
+    seen |= decisions.documents(shop)
     for name, document in seen.items():
         assert set(document) == keys_of(name), name
-    assert {*seen, "pushlink pack schema"} - {"pushlink save --all"} == set(commands())
+    assert {*seen, "pushlink pack schema"} - {"pushlink save --all", "pushlink reconcile --csv"} == set(commands())
     assert set(shop.json("explain", "Nothing", 1, code=2)) == keys_of("any command that fails")
     for listed, document in [
         ("checks", seen["pushlink doctor"]),
@@ -157,6 +159,9 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         ("attempts", seen["pushlink attempts"]),
         ("actions", seen["pushlink explain"]),
         ("history", seen["pushlink history"]),
+        ("groups", seen["pushlink stuck"]),
+        ("rows", seen["pushlink reconcile --csv"]),
+        ("principals", seen["pushlink principal list"]),
     ]:
         assert document[listed], listed
         assert set(document[listed][0]) == keys_of(listed), listed

@@ -14,7 +14,16 @@ import typer
 from typer.core import TyperGroup
 
 from pushlink.errors import CallerError, PushlinkError
-from pushlink.surfaces.commands import backfilling, packs, reading, saving, setup, working
+from pushlink.surfaces.commands import (
+    backfilling,
+    operating,
+    packs,
+    reading,
+    saving,
+    setup,
+    watching,
+    working,
+)
 from pushlink.surfaces.exits import Exit, exit_of
 from pushlink.surfaces.options import examples
 from pushlink.surfaces.output import Output, error_document
@@ -89,7 +98,7 @@ app = typer.Typer(
     add_completion=True,
 )
 
-for module in (setup, packs, saving, backfilling, working, reading):
+for module in (setup, packs, saving, backfilling, working, reading, operating, watching):
     module.register(app)
 
 
