@@ -53,22 +53,29 @@ class Cause:
 def read_causes(conn: sa.Connection, *, tenant: str) -> list[Cause]:
     """Every cause with its count, of attempts and links alike."""
     t, link = push_attempt, remote_link
-    kind = _kind()
-    code = sa.func.coalesce(t.c.hold_code, t.c.reason_code, sa.literal(""))
-    grouped = (
-        sa.select(kind.label("kind"), code.label("code"), sa.func.count().label("rows"), sa.func.min(t.c.updated_at))
+    attempts = (
+        sa.select(
+            _kind().label("kind"),
+            sa.func.coalesce(t.c.hold_code, t.c.reason_code, sa.literal("")).label("code"),
+            t.c.updated_at.label("since"),
+        )
         .join_from(t, push_slot, push_slot.c.link_key == t.c.link_key)
         .where(t.c.tenant == tenant, _waits())
-        .group_by(kind, code)
     )
-    found = [Cause(kind=k, code=c, rows=n, oldest=oldest) for k, c, n, oldest in conn.execute(grouped)]
-    suspended = (
-        sa.select(sa.func.coalesce(link.c.reason_code, sa.literal("")), sa.func.count(), sa.func.min(link.c.updated_at))
-        .where(link.c.tenant == tenant, link.c.status == LinkStatus.SUSPENDED_DRIFT.value)
-        .group_by(sa.func.coalesce(link.c.reason_code, sa.literal("")))
-    )
-    found += [Cause(kind="suspended", code=c, rows=n, oldest=oldest) for c, n, oldest in conn.execute(suspended)]
+    suspended = sa.select(
+        sa.literal("suspended").label("kind"),
+        sa.func.coalesce(link.c.reason_code, sa.literal("")).label("code"),
+        link.c.updated_at.label("since"),
+    ).where(link.c.tenant == tenant, link.c.status == LinkStatus.SUSPENDED_DRIFT.value)
+    found = [cause for statement in (attempts, suspended) for cause in _counted(conn, statement)]
     return sorted(found, key=lambda cause: (cause.kind, cause.code))
+
+
+def _counted(conn: sa.Connection, statement: sa.Select[Any]) -> Iterator[Cause]:
+    rows = statement.subquery("rows")
+    grouped = sa.select(rows.c.kind, rows.c.code, sa.func.count(), sa.func.min(rows.c.since))
+    for kind, code, count, oldest in conn.execute(grouped.group_by(rows.c.kind, rows.c.code)):
+        yield Cause(kind=kind, code=code, rows=count, oldest=oldest)
 
 
 def read_waiting(conn: sa.Connection, cause: Cause, *, tenant: str, limit: int) -> list[WaitingRow]:
