@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from pushlink.flows.world import World
-from pushlink.protocol.lookups import lookup_named, name_after
+from pushlink.protocol.lookups import lookup_named, may_be_looked_up, name_after
 from pushlink.protocol.replies import Disposition
 from pushlink.protocol.snapshots import ActionSnapshot, AttemptId, ProfileSnapshot
-from pushlink.protocol.states import AttemptStatus, Operation
 from pushlink.store import requests, responses
 from pushlink.store.responses import KeptReply
 from pushlink.store.rows import AttemptRow, RequestRow
@@ -65,8 +64,7 @@ def lookups_due(
 
 def _may_wait(row: AttemptRow, claims_max: int, timeline: str) -> bool:
     return (
-        row.operation is Operation.CREATE
-        and row.status is AttemptStatus.POST_SENT
+        may_be_looked_up(row.operation, row.status)
         and row.claim_timeline == timeline
         and row.remote_id is None
         and row.claim_count < claims_max

@@ -23,6 +23,7 @@ from pushlink.protocol.paths import render_path
 from pushlink.protocol.placeholders import Variables
 from pushlink.protocol.remoteids import Extracted, NoId, read_remote_id
 from pushlink.protocol.replies import Effect
+from pushlink.protocol.states import AttemptStatus, Operation
 
 #: What a look-up's path may name beside the variables of its profile.
 JOB: Final = "job"
@@ -46,6 +47,11 @@ class LookedUp:
     shown: Shown
     remote_id: str | None = None
     canonical_id: str | None = None
+
+
+def may_be_looked_up(operation: Operation, status: AttemptStatus) -> bool:
+    """Whether an attempt is a create whose answer is stored and waits to be understood."""
+    return operation is Operation.CREATE and status is AttemptStatus.POST_SENT
 
 
 def lookup_named(action: ActionContract, name: str) -> LookUp | None:
