@@ -94,14 +94,17 @@ class Settings(BaseSettings):
         env_prefix="PUSHLINK_", env_nested_delimiter="__", extra="forbid", frozen=True, populate_by_name=True
     )
 
-    database_url: str
-    records_database_url: str | None = None  # where the records are, if not in the database of pushlink's tables (D-45)
+    # An address may hold a password, so no `repr` shows one.
+    database_url: Annotated[str, Field(repr=False)]
+    # Where the records are, if not in the database of pushlink's tables (D-45).
+    records_database_url: Annotated[str | None, Field(repr=False)] = None
     secret_file: Path | None = None
     authority: AuthoritySettings
     objects: dict[str, ObjectDeclaration] = {}
     worker: WorkerSettings = WorkerSettings()
     egress: EgressSettings = EgressSettings()
     operators: OperatorSettings = OperatorSettings()
+    deployment_id: str | None = None  # of the database that these settings belong to (D-36)
     state_directory: Path | None = None
     base_directory: Path = Path()
 

@@ -21,6 +21,7 @@ from pushlink.flows.drifting import Drifting
 from pushlink.flows.drivers import is_transient
 from pushlink.flows.lookups_due import lookups_due
 from pushlink.flows.recover import RECOVERED_MAX, recover_claims
+from pushlink.flows.telling import told
 from pushlink.flows.world import World
 from pushlink.ports import RecordRef
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey, thaw
@@ -216,7 +217,7 @@ class ClaimSteps:
             if is_transient(error) or is_connection_lost(error):
                 raise
             if len(rows) == 1:
-                log.exception("attempt %s cannot be worked on", rows[0].id)
+                log.error("attempt %s cannot be worked on: %s", rows[0].id, told(error))
                 self._take(conn, rows, line, now)
                 return []
         middle = len(rows) // 2

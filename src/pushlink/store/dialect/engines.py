@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import sqlite3
 import time
 from typing import Any, Final, NoReturn
@@ -21,6 +22,9 @@ BUSY_TIMEOUT_MS: Final = 10_000
 #: The mark that `create_engine` leaves on each of its DBAPI connections.
 OWN: Final = "pushlink_own"
 
+#: The end of the name of the logger under which statements of these engines are logged.
+LOGGING_NAME: Final = "pushlink"
+
 _SQLITE_PRAGMAS: Final = (
     "PRAGMA synchronous=FULL",
     "PRAGMA foreign_keys=ON",
@@ -28,14 +32,25 @@ _SQLITE_PRAGMAS: Final = (
 )
 
 
+class _NoRows(logging.Filter):
+    """Statements may be logged, rows never: they hold bodies, replies and values of records (S8)."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno > logging.DEBUG
+
+
+_NO_ROWS: Final = _NoRows()
+
+
 def create_engine(url: str | URL, **options: Any) -> sa.Engine:
-    """An engine on SQLite or PostgreSQL that never weakens a commit, and never shows a parameter in an error or a log.
+    """An engine on SQLite or PostgreSQL that never weakens a commit and shows no parameter or row in a log or error.
 
     SQLite: every transaction begins IMMEDIATE (`read_only` makes an engine whose transactions do not), WAL, FULL.
     PostgreSQL: psycopg 3, READ COMMITTED. `options` go to SQLAlchemy and win over what is set here.
     """
     address = make_url(url)
-    settings: dict[str, Any] = {"hide_parameters": True, "echo": False}
+    settings: dict[str, Any] = {"hide_parameters": True, "echo": False, "logging_name": LOGGING_NAME}
+    logging.getLogger(f"sqlalchemy.engine.Engine.{LOGGING_NAME}").addFilter(_NO_ROWS)
     match address.get_backend_name():
         case "sqlite":
             return _sqlite_engine(address, settings | options)
