@@ -1,4 +1,7 @@
-"""`make real` on a few records: a process of its own against a real server, judged by its verdict and its exit code."""
+"""`make real` on a few records: a process of its own against each real server, judged by its verdict and its exit code.
+
+Then what a real server makes of preconditions, when somebody else was there in between.
+"""
 
 import importlib.util
 import io
@@ -6,6 +9,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +24,8 @@ REAL = ROOT / "examples" / "real"
 needs_kinto = pytest.mark.skipif(
     importlib.util.find_spec("kinto") is None, reason="kinto is not installed (it is in requirements.lock)"
 )
+
+KINTO_RECORDS = "/v1/buckets/geo/collections/subdivisions/records/"
 
 #: Every server of the table, by the package that it comes in.
 SERVERS = {
@@ -165,3 +172,83 @@ def test_writes_are_counted_in_a_common_log(run_module: ModuleType, tmp_path: Pa
         encoding="utf-8",
     )
     assert server.requests() == Counter({"POST 201": 2, "PUT 412": 1})
+
+
+@contextmanager
+def three_pushed(module: ModuleType, server: str, folder: Path) -> Iterator[tuple[Any, Any, Any]]:
+    """Three subdivisions at a real server: the runtime that pushed them, the server and its entry."""
+    entry = module.REMOTES[server]
+    if not entry.is_there:
+        pytest.skip(f"{entry.package} is not installed (it is in requirements.lock)")
+    remote = entry.make(folder, module.free_port())
+    try:
+        address = remote.start()
+        pl = module.open_runtime(f"sqlite:///{folder / 'geo.db'}", folder)
+        try:
+            module.prepare(pl, entry, address, 3)
+            module.save_all(pl, "saving")
+            module.work(pl, entry, "creating", 3)
+            assert remote.requests() == Counter({entry.created: 3})
+            yield pl, remote, entry
+        finally:
+            pl.close()
+    finally:
+        remote.stop()
+
+
+def edit_one(module: ModuleType, pl: Any, entry: Any) -> None:
+    """Change the first record here, save everything and push."""
+    with pl.engine.begin() as conn:
+        assert module.geo.edit(conn, 1) == 1
+    module.save_all(pl, "saving edits")
+    module.work(pl, entry, "updating", 1)
+
+
+def first(module: ModuleType, pl: Any) -> str:
+    """The remote id of the record that `edit_one` changes; it has to be asked for before."""
+    return str(module.links(pl)[min(module.local_rows(pl))])
+
+
+@pytest.mark.timeout(120)
+def test_a_real_server_refuses_a_version_that_somebody_moved_on(run_module: ModuleType, tmp_path: Path) -> None:
+    """The update names the version of the last answer; theirs stays, and the link waits for a person."""
+    with three_pushed(run_module, "kinto-ids", tmp_path) as (pl, remote, entry):
+        place = first(run_module, pl)
+        remote.ask("PATCH", KINTO_RECORDS + place, {"data": {"name": "theirs"}})
+        before = remote.requests()
+        edit_one(run_module, pl, entry)
+        assert remote.requests() - before == Counter({"PATCH 412": 1})
+        assert remote.records("Subdivision")[place]["name"] == "theirs"
+        assert place not in run_module.links(pl).values(), "a suspended link is not in order"
+        assert remote.count("Subdivision") == 3
+
+
+@pytest.mark.timeout(120)
+def test_a_stale_version_is_read_once_more_where_the_pack_says_so(run_module: ModuleType, tmp_path: Path) -> None:
+    """The refusal is seen by the server's own log, and the second send names the version that was read."""
+    with three_pushed(run_module, "eve", tmp_path) as (pl, remote, entry):
+        place = first(run_module, pl)
+        theirs = {"If-Match": remote.marks("Subdivision")[place]}
+        remote.ask("PATCH", f"/subdivisions/{place}", {"name": "theirs", "type": "theirs"}, theirs)
+        before = remote.requests()
+        edit_one(run_module, pl, entry)
+        assert remote.requests() - before == Counter({"PATCH 412": 1, "PATCH 200": 1})
+        assert remote.records("Subdivision")[place] == run_module.local_rows(pl)[min(run_module.local_rows(pl))]
+        assert place in run_module.links(pl).values()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("server", ["kinto", "kinto-ids"])
+def test_a_record_that_is_gone_at_a_real_server_is_not_made_again(
+    run_module: ModuleType, tmp_path: Path, server: str
+) -> None:
+    """The update is refused, nothing is created in its place, and the link waits for a person."""
+    with three_pushed(run_module, server, tmp_path) as (pl, remote, entry):
+        place = first(run_module, pl)
+        remote.ask("DELETE", KINTO_RECORDS + place)
+        before = remote.requests()
+        edit_one(run_module, pl, entry)
+        assert (remote.requests() - before).total() == 1
+        assert entry.updated not in remote.requests()
+        assert remote.count("Subdivision") == 2
+        assert place not in run_module.links(pl).values()
