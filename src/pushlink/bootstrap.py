@@ -24,10 +24,11 @@ from pushlink.adapters.egress import EgressPolicy
 from pushlink.adapters.policy import AllowAllAuthority, PolicyAuthority
 from pushlink.adapters.records import SqlRecordStore
 from pushlink.adapters.separate import SeparateRecordStore
+from pushlink.adapters.state_directory import StateDirectory
 from pushlink.errors import CallerError, Code, Contended
 from pushlink.flows.candidates import SaveItem
 from pushlink.flows.deleted import Deleted, mark_deleted
-from pushlink.flows.drivers import Database
+from pushlink.flows.guarding import check_in, database_of
 from pushlink.flows.inline import Inline, dispatch_inline
 from pushlink.flows.outcomes import Outcome
 from pushlink.flows.reserve import Reservation
@@ -76,6 +77,7 @@ class Runtime:
         self.settings = settings
         self._parts = parts or Parts()
         self._tables_seen = False
+        self._checked_in = False
         self.records = _record_store(settings)
 
     @classmethod
@@ -105,6 +107,8 @@ class Runtime:
             ids=self._parts.ids or RandomIds(),
             catalog=CatalogReader(),
             secret=secret,
+            deployment_id=self.settings.deployment_id,
+            state=self.state,
             terms=Terms(
                 lease_ms=worker.lease_ms,
                 margin_ms=worker.margin_ms,
@@ -112,6 +116,12 @@ class Runtime:
                 mirror_tries_max=worker.mirror_tries_max,
             ),
         )
+
+    @cached_property
+    def state(self) -> StateDirectory | None:
+        """What this machine remembers of the database, where the settings name a place for it."""
+        place = self.settings.state_directory
+        return None if place is None else StateDirectory(self.settings.resolve(place))
 
     def upgrade(self) -> None:
         """Bring the database's tables to this release (`pushlink db upgrade`)."""
@@ -211,8 +221,10 @@ class Runtime:
             found = read_record_slots(conn, tenant=tenant, source_object=ref.source_object, record_id=ref.record_id)
         if not found:
             return []
-        database = Database(engine=self.engine, clock=self.world.clock)
+        database = database_of(self.world, self.engine)
         with translated():
+            if not self._checked_in:
+                self._checked_in = check_in(self.world, database, actor=self.world.ids.token())
             return dispatch_inline(self.world, database, self.transport(), [slot.link_key for slot in found])
 
     def worker(

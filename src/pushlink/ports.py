@@ -34,6 +34,8 @@ __all__ = [
     "ScanSize",
     "ScannedRow",
     "Secret",
+    "StateKeeper",
+    "StateSeen",
     "Transport",
     "WireError",
     "WireReply",
@@ -187,6 +189,26 @@ class WireRequest:
     body: bytes
     fresh_connection: bool  # a create without a replay contract never uses a pooled connection
     keep_headers: tuple[str, ...] = ()  # reply headers to keep beside the usual ones: what extractors and rules name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSeen:
+    """What a machine remembers of the database that it works on (D-36)."""
+
+    state_id: str  # of the place where it is remembered; the database keeps a mark for each
+    deployment_id: str | None  # `None` until the first worker has started
+    mark: int  # checkpoint groups seen
+    confirmations: int  # of the deployment by operators
+
+
+class StateKeeper(Protocol):
+    """Remembers outside of the database; what it answers is as durable as what it was given."""
+
+    def seen(self) -> StateSeen:
+        """What is remembered now, by all processes that share the place."""
+
+    def keep(self, seen: StateSeen) -> None:
+        """Remember `seen` durably; raises `Unavailable` when that cannot be done. A mark is never lowered."""
 
 
 #: What comes back from one send; the store keeps it as it is, and `protocol.outcome` interprets it.

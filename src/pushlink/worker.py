@@ -23,6 +23,7 @@ from pushlink.flows.claim import ClaimOrder, ClaimSteps
 from pushlink.flows.claimed import Claimed
 from pushlink.flows.dispatch import flow_of
 from pushlink.flows.drivers import Database, GroupingDriver
+from pushlink.flows.guarding import check_in, database_of
 from pushlink.flows.reserve import WAKE_CHANNEL
 from pushlink.flows.starting import StartChecks
 from pushlink.flows.steps import Steps
@@ -92,8 +93,9 @@ class Worker:
 
         Raises `ConfigurationError` when the database's tables or durability, or the lease, do not allow a start.
         """
+        database = database_of(self._world, self._engine)
         driver = GroupingDriver(
-            Database(engine=self._engine, clock=self._world.clock),
+            database,
             self._transport,
             gate=self._steps.checkpoint,
             threads=writers_at_once(self._engine, self._options.threads),
@@ -103,6 +105,7 @@ class Worker:
         listening: asyncio.Task[None] | None = None
         try:
             await driver.call(StartChecks(self._world).check, None)
+            await asyncio.to_thread(self._check_in, database)
             listener = listen(self._engine, WAKE_CHANNEL)
             listening = asyncio.create_task(self._listen(listener))
             while not self._stop.is_set():
@@ -121,6 +124,13 @@ class Worker:
             self._report(driver, 0)
             await self._transport.close()
         return self.tally
+
+    def _check_in(self, database: Database) -> None:
+        """Compare the database with what this machine knows of it, and say what that means."""
+        if self._world.state is None:
+            log.info("without a state_directory nobody notices a restored database")
+        if not check_in(self._world, database, actor=self.incarnation):
+            log.error("the deployment is in recovery mode, nothing is sent; see `pushlink deployment show`")
 
     def _room(self) -> int:
         """Fewer live flows than these make room for a claim: not for a few rows at a time, and before sends run dry."""

@@ -66,7 +66,7 @@ def test_migrations_from_nothing_end_at_the_tables_of_the_code(engine: sa.Engine
 def test_the_check_finds_nothing_to_say_about_a_migrated_database(engine: sa.Engine) -> None:
     """Alembic's own comparison agrees, and the triggers are there."""
     state = schema.check(engine)
-    assert state == schema.SchemaState(current="0005", head="0005", pending=(), differences=())
+    assert state == schema.SchemaState(current="0006", head="0006", pending=(), differences=())
     assert state.is_current
 
 
@@ -111,12 +111,13 @@ def test_rows_of_before_the_lanes_stay_as_they_are(empty: sa.Engine) -> None:
         conn.execute(old_table(conn, push_attempt).insert(), attempts)
         conn.execute(old_table(conn, push_request).insert(), OLD_REQUEST)
         before = conn.execute(sa.select(old_table(conn, push_attempt)).order_by("id")).mappings().all()
-        identity = conn.execute(sa.select(deployment)).one()
+        known = old_table(conn, deployment)
+        identity = conn.execute(sa.select(known)).one()
     schema.upgrade(empty)
     with empty.begin() as conn:
         after = conn.execute(sa.select(push_attempt).order_by(push_attempt.c.id)).mappings().all()
         request = conn.execute(sa.select(push_request)).mappings().one()
-        assert conn.execute(sa.select(deployment)).one() == identity
+        assert conn.execute(sa.select(known)).one() == identity
     assert {row["dispatch_lane"] for row in after} == {"configured"}
     assert [{k: v for k, v in row.items() if k != "dispatch_lane"} for row in after] == [dict(row) for row in before]
     assert request["association_vector"] is None
@@ -215,7 +216,7 @@ def test_the_host_s_own_revisions_are_left_alone(empty: sa.Engine) -> None:
     assert schema.check(empty).is_current
     with empty.connect() as conn:
         assert conn.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all() == ["host"]
-        assert conn.execute(sa.select(VERSION.c.version_num)).scalars().all() == ["0005"]
+        assert conn.execute(sa.select(VERSION.c.version_num)).scalars().all() == ["0006"]
 
 
 # ------------------------------------------------------------------------------------------------ what the check says
@@ -224,11 +225,11 @@ def test_the_host_s_own_revisions_are_left_alone(empty: sa.Engine) -> None:
 def test_the_check_says_what_is_pending(empty: sa.Engine) -> None:
     """An empty database waits for every revision, an older one for the later ones, and it changes neither."""
     assert schema.check(empty) == schema.SchemaState(
-        current=None, head="0005", pending=("0001", "0002", "0003", "0004", "0005"), differences=()
+        current=None, head="0006", pending=("0001", "0002", "0003", "0004", "0005", "0006"), differences=()
     )
     schema.upgrade(empty, "0001")
     state = schema.check(empty)
-    assert (state.current, state.pending, state.is_current) == ("0001", ("0002", "0003", "0004", "0005"), False)
+    assert (state.current, state.pending, state.is_current) == ("0001", ("0002", "0003", "0004", "0005", "0006"), False)
     assert "add column: pushlink_push_attempt, dispatch_lane" in state.differences
     assert schema.check(empty) == state
 
@@ -293,7 +294,7 @@ def test_an_older_database_is_refused_with_the_command_to_run(empty: sa.Engine, 
     with empty.connect() as conn, pytest.raises(ConfigurationError) as caught:
         revisions.require_current(conn)
     assert caught.value.code is Code.SCHEMA_OUTDATED
-    assert caught.value.evidence == {"current": revision, "head": "0005"}
+    assert caught.value.evidence == {"current": revision, "head": "0006"}
     assert caught.value.next_step == "pushlink db upgrade"
 
 
@@ -301,14 +302,14 @@ def test_an_older_database_is_refused_with_the_command_to_run(empty: sa.Engine, 
 def test_a_database_of_the_next_release_is_accepted_and_of_a_later_one_refused(engine: sa.Engine) -> None:
     """During an upgrade neighbours run side by side; an upgrade by the older one leaves the database as it is."""
     with engine.begin() as conn:
-        conn.execute(VERSION.update().values(version_num="0006"))
+        conn.execute(VERSION.update().values(version_num="0007"))
         revisions.require_current(conn)
     schema.upgrade(engine)
     state = schema.check(engine)
-    assert (state.current, state.pending) == ("0006", ())
+    assert (state.current, state.pending) == ("0007", ())
     with engine.begin() as conn:
-        conn.execute(VERSION.update().values(version_num="0007"))
-        with pytest.raises(ConfigurationError, match="this release knows 0005") as caught:
+        conn.execute(VERSION.update().values(version_num="0008"))
+        with pytest.raises(ConfigurationError, match="this release knows 0006") as caught:
             revisions.require_current(conn)
     assert "the release of pushlink that" in str(caught.value.next_step)
 

@@ -54,10 +54,10 @@ from pushlink.protocol.states import (
 )
 from pushlink.store import attempts, lifecycle, links, requests, slots
 from pushlink.store.active import ActiveCatalog
-from pushlink.store.catalog import read_deployment, read_unresolved_slots
+from pushlink.store.catalog import Deployment, read_deployment, read_unresolved_slots
 from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import Claims, Move, Moved, NewAttempt
-from pushlink.store.rows import RequestRow, SlotIdentity, SlotRow, write_headers, write_names
+from pushlink.store.rows import LinkRow, RequestRow, SlotIdentity, SlotRow, write_headers, write_names
 from pushlink.store.slots import Wanted, WantedVersion
 
 #: The channel that wakes workers when the host's transaction commits.
@@ -76,17 +76,17 @@ class Reservation:
     ) -> list[list[Outcome]]:
         """For each record one outcome per action that concerns it, in the order of the pack."""
         catalog = self._world.catalog.read(conn)
-        recovering = read_deployment(conn).mode != "running"
+        deployment = read_deployment(conn)
         found: list[tuple[int, Outcome]] = list(unresolved(items, catalog))
         survivors = []
         for candidate in gather(self._world, conn, items, catalog):
-            refusal = first_refusal(BEFORE_CREATE, early_facts(candidate, recovering=recovering))
+            refusal = first_refusal(BEFORE_CREATE, early_facts(candidate, recovering=deployment.mode != "running"))
             if refusal is None:
                 survivors.append(candidate)
             else:
                 found.append((candidate.position, refused(candidate, refusal, None)))
         for group in _rounds(survivors):
-            found += self._save_group(conn, group, catalog, actor=actor, recovering=recovering, now=now)
+            found += self._save_group(conn, group, catalog, actor=actor, deployment=deployment, now=now)
         answers: list[list[Outcome]] = [[] for _ in items]
         for position, outcome in found:
             answers[position].append(outcome)
@@ -99,10 +99,10 @@ class Reservation:
         catalog: ActiveCatalog,
         *,
         actor: str,
-        recovering: bool,
+        deployment: Deployment,
         now: dt.datetime,
     ) -> list[tuple[int, Outcome]]:
-        plans = [self._plan(locked) for locked in self._lock(conn, group, catalog, recovering=recovering, now=now)]
+        plans = [self._plan(locked) for locked in self._lock(conn, group, catalog, deployment, now=now)]
         records = [plan for plan in plans if plan.outcome is None]
         versions = slots.record_wanted(conn, [self._wanted(plan, now) for plan in records], now=now)
         self._replace_open_updates(conn, records, actor=actor, now=now)
@@ -120,8 +120,8 @@ class Reservation:
         conn: sa.Connection,
         group: list[Candidate],
         catalog: ActiveCatalog,
+        deployment: Deployment,
         *,
-        recovering: bool,
         now: dt.datetime,
     ) -> Iterator[Locked]:
         keys = [candidate.link_key for candidate in group]
@@ -146,7 +146,7 @@ class Reservation:
                 generation=generation,
                 freeze_problems=problems,
                 request=render_candidate(candidate, link, create_key=self._next_key(by_key[candidate.link_key])),
-                recovery_mode=recovering,
+                recovery_mode=_is_recovering(deployment, link),
             )
 
     def _next_key(self, slot: SlotRow) -> str:
@@ -333,6 +333,12 @@ def _rounds(candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
                 taken[candidate.link_key] = candidate
         yield [taken[key] for key in sorted(taken)]
         waiting = rest
+
+
+def _is_recovering(deployment: Deployment, link: LinkRow | None) -> bool:
+    """Whether nobody vouched for this database yet; after a confirmation that matters only where a create would follow."""
+    has_link = link is not None and link.status in USABLE_LINKS
+    return deployment.mode != "running" or (deployment.uncleared_since is not None and not has_link)
 
 
 def _identity(candidate: Candidate) -> SlotIdentity:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pushlink.errors import Code
 from pushlink.flows.mirrors import MirrorDue
-from pushlink.ports import RecordRef
+from pushlink.ports import RecordRef, StateSeen
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, Document, WritebackSnapshot
 from pushlink.protocol.states import CreateEvent, Hold, UpdateEvent
@@ -66,6 +66,7 @@ class Granted:
 
     send_ordinal: int
     at: dt.datetime  # of the checkpoint, by the database
+    seen: StateSeen | None = None  # what the state directory is to keep before the send
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

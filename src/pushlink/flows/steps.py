@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from pushlink.errors import Code, Contended, ProtocolViolation
 from pushlink.flows.followups import Followup, insert_followups
+from pushlink.flows.marks import BEHIND, raise_mark
 from pushlink.flows.mirrors import MirrorDue, Mirrors
 from pushlink.flows.step_items import (
     Adoption,
@@ -30,6 +31,7 @@ from pushlink.flows.step_items import (
     Withheld,
 )
 from pushlink.flows.world import World
+from pushlink.ports import StateSeen
 from pushlink.protocol.snapshots import AttemptId, LocatorKey
 from pushlink.protocol.states import (
     CLAIMED_IN_PLACE,
@@ -106,7 +108,13 @@ class Steps:
     def checkpoint(
         self, conn: sa.Connection, items: Sequence[Permission], *, now: dt.datetime
     ) -> list[Granted | Withheld]:
-        """Check again what validation read, then write the checkpoint under the fence (D-12, D-13, D-21)."""
+        """Check again what validation read, then write the checkpoint under the fence (D-12, D-13, D-21).
+
+        The mark comes first: a database that turns out to be an older one goes into recovery mode, and nothing is sent.
+        """
+        seen = self._marked(conn, items, now)
+        if seen is None and self.world.state is not None:
+            return [Withheld(because=BEHIND) for _ in items]
         revision = self.world.catalog.share_revision(conn)
         exist = self.world.records.records_exist(conn, [i.source for i in items])
         locked = links.read_links(conn, [i.attempt.link_key for i in items if i.link_id], lock=True)
@@ -132,7 +140,7 @@ class Steps:
             now=now,
         )
         return [
-            Granted(send_ordinal=answer.send_ordinal, at=now)
+            Granted(send_ordinal=answer.send_ordinal, at=now, seen=seen)
             if (answer := written.get(item.attempt.id)) is not None
             else Withheld(because=change or "the claim is gone or its lease is too short")
             for item, change in zip(items, changed, strict=True)
@@ -258,6 +266,12 @@ class Steps:
             ],
             now=now,
         )
+
+    def _marked(self, conn: sa.Connection, items: Sequence[Permission], now: dt.datetime) -> StateSeen | None:
+        """What the state directory is to keep before a send of this group; `None` without one, or in recovery."""
+        if self.world.state is None or not items:
+            return None
+        return raise_mark(conn, self.world, self.world.state, actor=items[0].actor, now=now)
 
     def _generations(self, items: Sequence[Permission]) -> dict[tuple[str, str], str]:
         """The credential generations of now, by reference and tenant."""

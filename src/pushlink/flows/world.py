@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 import sqlalchemy as sa
 
 from pushlink.errors import ConfigurationError, invariant
-from pushlink.ports import Authority, Clock, Credentials, Ids, RecordStore
+from pushlink.ports import Authority, Clock, Credentials, Ids, RecordStore, StateKeeper
 from pushlink.protocol.contracts import ProfileContract
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, ProfileSnapshot
 from pushlink.store.active import CatalogReader
@@ -71,6 +71,8 @@ class World:
     catalog: CatalogReader
     secret: bytes = field(repr=False)
     terms: Terms = Terms()
+    deployment_id: str | None = None  # as the settings name it, if they do
+    state: StateKeeper | None = None  # what this machine remembers of the database
     profiles: Remembered[ProfileSnapshot] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
     actions: Remembered[ActionSnapshot] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
     documents: Remembered[Document] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))

@@ -42,7 +42,16 @@ _VERBS: Final[Mapping[str, _Known]] = {
     "doctor": _Known("Check the deployment.", ("doctor",), about_record=False),
     "pack list": _Known("Show which packs are installed.", ("pack", "list"), about_record=False),
     "pack apply": _Known("Install a pack, or its newer version.", ("pack", "apply", "FILE"), about_record=False),
-    "deployment confirm": _Known("Say that this database is the right one and leave recovery mode."),
+    "deployment confirm": _Known(
+        "Say that this database is the right one and leave recovery mode.",
+        ("deployment", "confirm", "--reason", "REASON"),
+        about_record=False,
+    ),
+    "deployment clear": _Known(
+        "After a confirmation: say that records without a link may be created.",
+        ("deployment", "clear", "--reason", "REASON"),
+        about_record=False,
+    ),
 }
 
 

@@ -302,9 +302,9 @@ _RECOVERY = Gate(
     rule="D-36",
     code=Code.RECOVERY_MODE,
     refuses=lambda facts: facts.recovery_mode,
-    message="This deployment is in recovery mode; nobody has confirmed that its database is the right one.",
+    message="The database may be an older copy of itself, and nobody has confirmed it, or cleared it for new records.",
     evidence=_nothing,
-    next_verbs=("deployment confirm",),
+    next_verbs=("deployment confirm", "deployment clear"),
 )
 _NO_LINK = Gate(
     rule="PA-02",

@@ -36,6 +36,8 @@ class Deployment:
     mode: str  # running or recovery
     general_worker: str  # on or off
     catalog_revision: int
+    confirmations: int  # how often an operator confirmed that this is the right database
+    uncleared_since: dt.datetime | None  # set from a confirmation until records may be created again
     updated_at: dt.datetime
 
 

@@ -349,6 +349,8 @@ deployment: Final = table(
     text("mode", default="running"),
     text("general_worker", default="on"),
     count("catalog_revision", default=1),
+    count("confirmations"),
+    time("uncleared_since", null=True),  # a confirmed database may lack links: new creates wait until it is cleared
     time("created_at"),
     time("updated_at"),
     sa.CheckConstraint("id = 1", name="there_is_one_deployment"),

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from pushlink.errors import CallerError, PushlinkError
 from pushlink.surfaces.commands import (
     backfilling,
+    deploying,
     operating,
     packs,
     reading,
@@ -98,7 +99,7 @@ app = typer.Typer(
     add_completion=True,
 )
 
-for module in (setup, packs, saving, backfilling, working, reading, operating, watching):
+for module in (setup, packs, saving, backfilling, working, reading, deploying, operating, watching):
     module.register(app)
 
 

@@ -1,0 +1,131 @@
+"""The life of a deployment's database: what it is, recovery mode, and the way out of it (D-36).
+
+A database that may be a copy or an old backup is confirmed by a person. Confirming puts in doubt whatever may have been
+sent without this database knowing it, and new creates wait until the lost time has been looked at and is cleared.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pushlink.errors import CallerError, Code
+from pushlink.flows.recover import recovery_of
+from pushlink.flows.world import World
+from pushlink.ports import StateSeen
+from pushlink.protocol.states import UpdateEvent
+from pushlink.store import lifecycle, restores, slots
+from pushlink.store.access import Connection
+from pushlink.store.catalog import read_deployment
+from pushlink.store.lifecycle import Moved
+
+#: Rows that a confirmation recovers by one statement.
+RECOVERED_AT_ONCE: Final = 200
+
+#: The timeline of a confirmed database: none that a claim was ever made on.
+_CONFIRMED: Final = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentView:
+    """A database and what this machine knows of it. `state` is `None` without a state directory."""
+
+    deployment_id: str
+    mode: str
+    confirmations: int
+    uncleared_since: dt.datetime | None
+    settings_name: str | None  # the deployment that the settings name
+    state: StateSeen | None
+    mark: int | None  # of this state directory, in the database
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether a restored database would be noticed on this machine."""
+        return self.state is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed:
+    """What a confirmation did. `keep` is for the state directory, once the transaction has committed."""
+
+    doubted: int  # creates that are in doubt now and were not before
+    recovered: int  # claims that were ended, whoever had them
+    confirmations: int
+    keep: StateSeen | None
+
+
+def show(conn: Connection, world: World) -> DeploymentView:
+    """The database's identity beside this machine's memory of it."""
+    found = read_deployment(conn)
+    state = None if world.state is None else world.state.seen()
+    return DeploymentView(
+        deployment_id=found.deployment_id,
+        mode=found.mode,
+        confirmations=found.confirmations,
+        uncleared_since=found.uncleared_since,
+        settings_name=world.deployment_id,
+        state=state,
+        mark=None if state is None else restores.read_marks(conn).get(state.state_id),
+    )
+
+
+def recover(conn: Connection, *, actor: str, reason: str, now: dt.datetime) -> bool:
+    """Enter recovery mode by hand, as after a restore that nobody could notice; False: it was so already."""
+    _require_reason(reason)
+    return restores.enter_recovery(conn, reason=reason, evidence={}, actor=actor, now=now)
+
+
+def confirm(conn: Connection, world: World, *, actor: str, reason: str, now: dt.datetime) -> Confirmed:
+    """Say that this is the right database, in the caller's transaction: doubt what it may not know, and run again.
+
+    Raises `CallerError` outside of recovery mode, or when the settings name another deployment.
+    """
+    _require_reason(reason)
+    found = read_deployment(conn)
+    if found.mode == "running":
+        msg = "The deployment is running; there is nothing to confirm."
+        raise CallerError(msg, code=Code.NOT_ALLOWED_NOW, next_step="pushlink deployment show")
+    if world.deployment_id is not None and world.deployment_id != found.deployment_id:
+        raise CallerError(
+            "The settings name another deployment than this database is of.",
+            code=Code.NOT_ALLOWED_NOW,
+            evidence={"settings": world.deployment_id, "database": found.deployment_id},
+            next_step=f'if this database is the right one, write deployment_id = "{found.deployment_id}" into them',
+        )
+    doubted = restores.doubt_open_creates(conn, actor=actor, reason=reason, now=now)
+    recovered = _recover(conn, actor=actor, now=now)
+    evidence = {"in_doubt": doubted, "claims_ended": recovered}
+    confirmations = restores.leave_recovery(conn, reason=reason, evidence=evidence, actor=actor, now=now)
+    keep = None
+    if world.state is not None:
+        seen = world.state.seen()
+        mark = max(seen.mark, restores.read_marks(conn).get(seen.state_id, 0))
+        restores.set_mark(conn, seen.state_id, mark, now=now)
+        keep = replace(seen, deployment_id=found.deployment_id, confirmations=confirmations, mark=mark)
+    return Confirmed(doubted=doubted, recovered=recovered, confirmations=confirmations, keep=keep)
+
+
+def clear(conn: Connection, *, actor: str, reason: str, now: dt.datetime) -> bool:
+    """Let records without a link be created again after a confirmation; False when nothing stood in their way."""
+    _require_reason(reason)
+    return restores.clear(conn, reason=reason, actor=actor, now=now)
+
+
+def _recover(conn: Connection, *, actor: str, now: dt.datetime) -> int:
+    """End every claim as one of an older timeline: its owner may have been another server, at another time."""
+    after, count = "", 0
+    while rows := restores.read_in_work(conn, after=after, limit=RECOVERED_AT_ONCE):
+        after = rows[-1].id
+        moves = [move for row in rows if (move := recovery_of(row, timeline=_CONFIRMED, actor=actor)) is not None]
+        results = lifecycle.move_attempts(conn, moves, now=now)
+        moved = [move for move, result in zip(moves, results, strict=True) if isinstance(result, Moved)]
+        slots.forget_applied(conn, [move.link_key for move in moved if move.event is UpdateEvent.UNKNOWN])
+        count += len(moved)
+    return count
+
+
+def _require_reason(reason: str) -> None:
+    if not reason.strip():
+        msg = "This needs a reason."
+        raise CallerError(msg, next_step="say why, with --reason")

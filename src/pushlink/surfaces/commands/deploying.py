@@ -1,0 +1,123 @@
+"""deployment: whether this database is the right one, and what follows when nobody knew (D-36)."""
+# ruff: noqa: PLC0415 - what is heavy is imported when a command runs, so that --help answers at once
+
+from __future__ import annotations
+
+import getpass
+import os
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pushlink.surfaces.opening import open_runtime
+from pushlink.surfaces.options import ConfigOption, JsonOption, examples
+from pushlink.surfaces.output import Output
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from pushlink.operations.deployments import DeploymentView
+    from pushlink.store.access import Connection
+
+TOKEN_VARIABLE: Final = "PUSHLINK_TOKEN"  # noqa: S105 - the name of a variable
+
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="REASON", help="Why; it is kept in the audit.")]
+
+
+def show(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show the database's identity beside what this machine knows of it."""
+    from pushlink.operations import deployments
+    from pushlink.store.access import reading
+
+    output = Output(as_json=as_json)
+    with open_runtime(config) as runtime, reading(runtime.engine) as conn:
+        view = deployments.show(conn, runtime.world)
+    if as_json:
+        output.document({"deployment": view, "is_guarded": view.is_guarded})
+    else:
+        _show(output, view)
+
+
+def _show(output: Output, view: DeploymentView) -> None:
+    output.say(f"deployment {view.deployment_id}: {view.mode}, confirmed {view.confirmations} times")
+    if view.uncleared_since is not None:
+        output.say(f"new records wait since {view.uncleared_since.isoformat()}, for `pushlink deployment clear`")
+    if view.settings_name is not None:
+        output.say(f"the settings name {view.settings_name}")
+    if view.state is None:
+        output.say("no state directory: nobody notices here when an older database is restored")
+        return
+    known = view.state.deployment_id or "no deployment yet"
+    output.say(f"this machine knows {known}, mark {view.state.mark} (the database: {view.mark or 0})")
+
+
+def recover(reason: ReasonOption, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Enter recovery mode by hand: nothing is sent and nothing saved until somebody confirms."""
+    from pushlink.operations import deployments
+    from pushlink.store.access import writing
+
+    output = Output(as_json=as_json)
+    with open_runtime(config) as runtime, writing(runtime.engine) as conn:
+        now = runtime.world.clock.now(conn)
+        changed = deployments.recover(conn, actor=_administrator(conn, now), reason=reason, now=now)
+    if as_json:
+        output.document({"is_changed": changed})
+    else:
+        output.say("The deployment is in recovery mode now." if changed else "It was in recovery mode already.")
+
+
+def confirm(reason: ReasonOption, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Say that this database is the right one: what may have been sent becomes doubtful, and workers go on."""
+    from pushlink.operations import deployments
+    from pushlink.store.access import writing
+
+    output = Output(as_json=as_json)
+    with open_runtime(config) as runtime:
+        with writing(runtime.engine) as conn:
+            now = runtime.world.clock.now(conn)
+            done = deployments.confirm(conn, runtime.world, actor=_administrator(conn, now), reason=reason, now=now)
+        if runtime.state is not None and done.keep is not None:
+            runtime.state.keep(done.keep)
+    if as_json:
+        output.document({"doubted": done.doubted, "recovered": done.recovered, "confirmations": done.confirmations})
+        return
+    output.say(
+        f"The deployment is running. {done.doubted} creates are in doubt now, {done.recovered} claims were ended.",
+        "Records without a link are not created yet. When it is known what the lost time held:",
+        "next: pushlink deployment clear --reason REASON",
+    )
+
+
+def clear(reason: ReasonOption, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """After a confirmation: let records without a link be created again."""
+    from pushlink.operations import deployments
+    from pushlink.store.access import writing
+
+    output = Output(as_json=as_json)
+    with open_runtime(config) as runtime, writing(runtime.engine) as conn:
+        now = runtime.world.clock.now(conn)
+        changed = deployments.clear(conn, actor=_administrator(conn, now), reason=reason, now=now)
+    if as_json:
+        output.document({"is_changed": changed})
+    elif changed:
+        output.say("Records without a link are created again.", "next: pushlink backfill OBJECT --user USER")
+    else:
+        output.say("Nothing stood in their way.")
+
+
+def _administrator(conn: Connection, now: dt.datetime) -> str:
+    """Who does this: an administrator of every tenant, by the token of the environment."""
+    from pushlink.operations.principals import Role, identify
+
+    identity = identify(conn, os.environ.get(TOKEN_VARIABLE), local_user=getpass.getuser(), now=now)
+    return identity.require(Role.ADMIN, tenant=None).name
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Whether this database is the right one.", no_args_is_help=True)
+    group.command(epilog=examples("pushlink deployment show"))(show)
+    group.command(epilog=examples('pushlink deployment recover --reason "restored from Monday\'s backup"'))(recover)
+    group.command(epilog=examples('pushlink deployment confirm --reason "the restore is complete"'))(confirm)
+    group.command(epilog=examples('pushlink deployment clear --reason "compared with the remote"'))(clear)
+    app.add_typer(group, name="deployment")
