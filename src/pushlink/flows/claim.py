@@ -217,7 +217,8 @@ class ClaimSteps:
             if is_transient(error) or is_connection_lost(error):
                 raise
             if len(rows) == 1:
-                log.error("attempt %s cannot be worked on: %s", rows[0].id, told(error))
+                # Not `exception`: what an error says may quote a row.
+                log.error("attempt %s cannot be worked on: %s", rows[0].id, told(error))  # noqa: TRY400 - see above
                 self._take(conn, rows, line, now)
                 return []
         middle = len(rows) // 2
