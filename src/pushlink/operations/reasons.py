@@ -235,6 +235,36 @@ REASONS: Final[Mapping[Code, Reason]] = {
 }
 
 
+#: Reasons for which a row may stand until a person decides; `docs/operations.md` has a section for each of them.
+PARKING: Final = frozenset(
+    {
+        _C.EFFECT_UNKNOWN,
+        _C.APPLIED_UNIDENTIFIED,
+        _C.ACCEPTED_PENDING,
+        _C.LEASE_EXPIRED,
+        _C.TIMELINE_CHANGED,
+        _C.REPLAY_NOT_ALLOWED,
+        _C.REMOTE_REJECTED,
+        _C.REMOTE_CONFLICT,
+        _C.REMOTE_GONE,
+        _C.REMOTE_CHANGED,
+        _C.RETRIES_EXHAUSTED,
+        _C.UNAUTHENTICATED,
+        _C.LOCATOR_CONFLICT,
+        _C.ABANDONED,
+        _C.CONFIRMED_ABSENT,
+        _C.DISPOSED,
+        _C.OPERATOR_DECISION,
+        _C.SOURCE_GONE,
+        _C.DRIFT,
+        _C.STALE_MAPPING,
+        _C.LINK_RETIRED,
+        _C.LINEAGE_UNRESOLVED,
+        _C.RECOVERY_MODE,
+    }
+)
+
+
 def reason_of(code: str) -> Reason:
     """The reason behind a code as rows keep it; a word of a later release is shown as it is."""
     try:

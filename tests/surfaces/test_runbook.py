@@ -1,0 +1,185 @@
+"""The commands of docs/operations.md do what its sections say, as they stand there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pushlink.testing import verbs
+from pushlink.testing.messages import creating, updating
+from surfaces import decisions
+from surfaces.conftest import Shop
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+NOTE = 42
+
+#: Longer than the settle time of the sample pack.
+AN_HOUR_AGO = "2020-01-01 00:00:00+00:00"
+
+
+def blocks(heading: str) -> list[list[str]]:
+    """The commands of each console block of a section."""
+    [section] = [part for part in PAGE.split("\n## ") if part.splitlines()[0].startswith(heading)]
+    found = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+    return [[line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")] for block in found]
+
+
+def type_all(shop: Shop, lines: list[str], **names: str) -> None:
+    """Type commands with the ids and the row versions of now in the places of the page's words."""
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        assert words[0] == "pushlink"
+        target = next((word for word in words if word in {"ATTEMPT", "LINK"}), None)
+        find = decisions.link_of if target == "LINK" else decisions.attempt_of
+        row = find(shop, int(names.get("link_of", NOTE)) if target == "LINK" else NOTE) if target else {}
+        given = {
+            "ATTEMPT": row.get("id"),
+            "LINK": row.get("id"),
+            "N": row.get("row_version"),
+            "ID": names.get("remote_id"),
+        }
+        typed = [str(given.get(word) or word) for word in words[1:]]
+        answer = shop.run(*typed)
+        assert answer.code == 0, (line, answer)
+
+
+def absent(shop: Shop) -> None:
+    """A create that never arrived, long ago."""
+    shop.remote.next(verbs.close_after_read(), when=creating)
+    decisions.saved(shop, NOTE)
+    shop.drain()
+    shop.sql("UPDATE pushlink_push_attempt SET last_checkpoint_at = :then", then=AN_HOUR_AGO)
+
+
+def lost_update(shop: Shop) -> None:
+    decisions.linked(shop, NOTE)
+    shop.remote.next(verbs.store_then_close(), when=updating)
+    decisions.changed(shop, NOTE, "another title")
+    shop.drain()
+    shop.sql("UPDATE pushlink_push_attempt SET last_checkpoint_at = :then", then=AN_HOUR_AGO)
+
+
+def gone(shop: Shop) -> None:
+    """A link whose remote record is not the one that it was."""
+    decisions.linked(shop, NOTE)
+    shop.remote.next(verbs.answer(409), when=updating)
+    decisions.changed(shop, NOTE, "another title")
+    shop.drain()
+    assert decisions.link_of(shop, NOTE)["status"] == "suspended_drift"
+
+
+def drifted(shop: Shop, *, is_linked: bool) -> None:
+    """The pack names another credential than the one that was frozen."""
+    decisions.linked(shop, NOTE) if is_linked else decisions.saved(shop, NOTE)
+    if is_linked:
+        decisions.changed(shop, NOTE, "another title")
+    shop.variables["OTHER_TOKEN"] = shop.variables["NOTES_TOKEN"]
+    shop.pack.write_text(shop.pack.read_text().replace("env:NOTES_TOKEN", "env:OTHER_TOKEN"))
+    assert shop.run("pack", "apply", shop.pack).code == 0
+    shop.drain()
+    assert decisions.attempt_of(shop, NOTE)["hold"] == "drift"
+
+
+def conflicting(shop: Shop) -> None:
+    decisions.conflict(shop, NOTE, decisions.linked(shop, 1))
+
+
+#: Section, which of its blocks, how the case comes about, what is named, and the attempt and link afterwards.
+CASES: dict[str, tuple[str, int, Callable[[Shop], Any], dict[str, str], str | None, str | None]] = {
+    "adopt": ("`effect_unknown`", 0, lambda s: decisions.doubtful(s, NOTE), {}, "finalized", "finalized"),
+    "absent": ("`effect_unknown`", 1, absent, {}, "finalized", "finalized"),
+    "applied": ("`effect_unknown`", 3, lost_update, {}, "finalized", "finalized"),
+    "resend": ("`effect_unknown`", 4, lost_update, {}, "pending", "finalized"),
+    "rejected": ("`remote_rejected`", 0, lambda s: decisions.failed(s, NOTE), {}, "finalized", "finalized"),
+    "duplicate": (
+        "`remote_conflict`",
+        0,
+        lambda s: decisions.failed(s, NOTE, verbs.answer(409, {"id": "6001"})),
+        {"remote_id": "6001"},
+        "pending",  # its next update: nothing has that id at the remote of this test
+        "finalized",
+    ),
+    "conflict, disposed": ("`locator_conflict`", 0, conflicting, {}, "terminal_failed", None),
+    "conflict, retired": ("`locator_conflict`", 1, conflicting, {"link_of": "1"}, "finalized", "finalized"),
+    "drifted link": ("`drift`", 0, lambda s: drifted(s, is_linked=True), {}, "finalized", "finalized"),
+    "drifted create": ("`drift`", 1, lambda s: drifted(s, is_linked=False), {}, "finalized", "finalized"),
+    "poison": ("`poison`", 0, lambda s: decisions.held(s, NOTE), {}, "finalized", "finalized"),
+    "expired": ("`expired`", 1, lambda s: decisions.held(s, NOTE, "expired"), {}, "terminal_failed", None),
+    "suspended, back": ("`remote_gone`", 0, gone, {}, "pending", "finalized"),
+    "suspended, moved": ("`remote_gone`", 1, gone, {"remote_id": "7002"}, "pending", "finalized"),
+    "suspended, over": ("`remote_gone`", 2, gone, {}, "terminal_failed", "retired"),
+    "refused values": ("Refused values", 0, lambda s: decisions.refused_update(s, NOTE), {}, "finalized", "finalized"),
+}
+
+
+@pytest.mark.rule("SY-03", "D-04", "C-095")
+@pytest.mark.parametrize("case", CASES)
+def test_the_commands_of_a_section_do_what_it_says(local_shop: Shop, case: str) -> None:
+    """From the state that the section is about to the one that it promises, by nothing but its commands."""
+    heading, block, arrange, names, attempt, link = CASES[case]
+    shop = local_shop
+    arrange(shop)
+    if "disposed" in case or case == "adopt":
+        names = {"remote_id": str(shop.remote.records[-1].id)}
+    type_all(shop, blocks(heading)[block], **names)
+    assert decisions.attempt_of(shop, NOTE)["status"] == attempt
+    links = shop.json("links", "--object", "Note", "--id", NOTE)["links"]
+    assert [row["status"] for row in links] == ([link] if link else [])
+    assert shop.json("verify")["is_whole"] is True
+
+
+@pytest.mark.rule("D-35")
+def test_a_retired_record_is_created_again_by_the_command_of_its_section(local_shop: Shop) -> None:
+    """Retire, release the slot, save: a second remote record, and a second link."""
+    shop = local_shop
+    gone(shop)
+    type_all(shop, [*blocks("`remote_gone`")[2], *blocks("`link_retired`")[0]])
+    assert shop.run("save", "Note", NOTE, "--user", "ann").code == 0
+    shop.drain()
+    rows = shop.json("links", "--object", "Note", "--id", NOTE)["links"]
+    assert sorted(row["status"] for row in rows) == ["finalized", "retired"]
+
+
+@pytest.mark.rule("SY-03")
+def test_the_same_decisions_are_refused_without_a_token_once_principals_are_defined(local_shop: Shop) -> None:
+    """No token, a viewer's, an operator of another tenant's: refused, and nothing was changed."""
+    shop = local_shop
+    row = decisions.failed(shop, NOTE)
+    tokens = {}
+    by: list[str] = []
+    for name, role, more in (
+        ("root", "admin", ()),
+        ("vera", "viewer", ()),
+        ("nora", "operator", ("--tenant", "north")),
+        ("olga", "operator", ()),
+        ("peter", "approver", ()),
+    ):
+        added = shop.json("principal", "add", name, "--role", role, *more, *by)
+        tokens[name] = shop.home / f"{name}.token"
+        tokens[name].write_text(added["token"] + "\n")
+        by = ["--token-file", str(tokens["root"])]
+
+    def supersede(*more: object, code: int) -> Any:
+        return decisions.decided(shop, "supersede", row, *more, code=code)
+
+    assert supersede(code=1)["error"]["code"] == "token_refused"
+    for name in ("vera", "nora"):
+        assert supersede("--token-file", tokens[name], code=1)["error"]["code"] == "not_permitted"
+    settings = shop.config.read_text()
+    shop.config.write_text(settings + "\n[operators]\nsecond_principal = true\n")
+    mine = ("--token-file", tokens["olga"])
+    assert supersede(*mine, code=1)["error"]["evidence"]["needs"] == "approver"
+    assert supersede(*mine, "--approver-token-file", tokens["olga"], code=1)["error"]["code"] == "not_permitted"
+    assert supersede(*mine, "--approver-token-file", tokens["vera"], code=1)["error"]["code"] == "not_permitted"
+    same = ("--token-file", tokens["peter"], "--approver-token-file", tokens["peter"])
+    assert supersede(*same, code=2)["error"]["code"] == "caller_mistake"
+    assert supersede(*mine, "--approver-token-file", tokens["peter"], code=0)["after"] == "superseded"
+    shop.variables["PUSHLINK_TOKEN"] = tokens["olga"].read_text().strip()
+    decisions.decided(shop, "retire", decisions.linked(shop, 7))
+    names = [moment["actor"] for moment in shop.json("history", "Note", 7)["history"] if moment["kind"] == "action"]
+    assert names == ["olga"]
