@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 import pytest
 import sqlalchemy as sa
+from typer.testing import CliRunner
 
 from flows.stage import Stage
 from pushlink.adapters.state_directory import FILE_NAME, StateDirectory
@@ -25,9 +28,12 @@ from pushlink.flows.outcomes import Queued, Refused, Reserved, Unchanged
 from pushlink.flows.step_items import Granted, Withheld
 from pushlink.flows.steps import Steps
 from pushlink.operations import deployments
+from pushlink.operations.health import Verdict, _restore_guard
 from pushlink.ports import StateSeen
 from pushlink.store import restores
+from pushlink.store.access import reading
 from pushlink.store.claims import Turn
+from pushlink.surfaces.cli import app
 from restores.conftest import CopyDatabase, House
 
 Move: TypeAlias = Callable[[House, str], None]
@@ -376,3 +382,49 @@ def test_the_database_refuses_a_mode_that_it_does_not_know(engine: sa.Engine) ->
     """The mode is one of two."""
     with pytest.raises(sa.exc.IntegrityError), engine.begin() as conn:
         conn.execute(sa.text("UPDATE pushlink_deployment SET mode = 'maybe'"))
+
+
+# ------------------------------------------------------------------------------------------------ doctor
+
+
+def test_doctor_says_what_the_state_directory_knows(house: House, copy_database: CopyDatabase, move: Move) -> None:
+    """Before the first worker, after it, and before a restored database was ever worked on."""
+
+    def check() -> tuple[Verdict, str]:
+        with reading(house.engine) as conn:
+            found = _restore_guard(conn, SimpleNamespace(state=house.runtime().world.state.seen))  # type: ignore[arg-type,union-attr]
+        return found.verdict, found.message
+
+    assert check() == (Verdict.OK, "No worker has started here yet.")
+    house.work()
+    backup = copy_database(house.engine)
+    house.save(1)
+    house.work()
+    assert check() == (Verdict.OK, "The state directory knows this database.")
+    move(house, backup)
+    assert check()[0] is Verdict.FAIL
+
+
+def test_the_commands_lead_out_of_recovery_mode(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show, recover, confirm and clear, each with its word in the audit."""
+    config = house.home / "pushlink.toml"
+    url = house.engine.url.render_as_string(hide_password=False)
+    config.write_text(
+        f'database_url = "{url}"\nsecret_file = "secret"\nstate_directory = "state"\n[authority]\nkind = "allow_all"\n'
+    )
+    monkeypatch.delenv("PUSHLINK_TOKEN", raising=False)
+
+    def run(*words: str, code: int = 0) -> Any:
+        result = CliRunner().invoke(app, ["deployment", *words, "--config", str(config), "--json"])
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
+
+    assert run("show")["deployment"]["mode"] == "running"
+    assert run("confirm", "--reason", "r", code=1)["error"]["code"] == "not_allowed_now"
+    assert run("recover", "--reason", "restored")["is_changed"]
+    assert run("show")["deployment"]["mode"] == "recovery"
+    assert run("confirm", "--reason", "complete") == {"doubted": 0, "recovered": 0, "confirmations": 1}
+    assert run("show")["deployment"]["state"]["confirmations"] == 1
+    assert run("clear", "--reason", "compared")["is_changed"]
+    verbs = [row["verb"] for row in house.rows("operator_action")][-3:]
+    assert verbs == ["enter_recovery", "deployment_confirm", "deployment_clear"]

@@ -18,12 +18,13 @@ from typing import Final
 
 from pushlink.errors import Finding, PushlinkError
 from pushlink.operations.reads import Counts, counts
-from pushlink.ports import Credentials
+from pushlink.ports import Credentials, StateSeen
 from pushlink.store.access import Connection
 from pushlink.store.active import ActiveAction, ActiveCatalog, CatalogReader
 from pushlink.store.catalog import load_installs, read_deployment
 from pushlink.store.dialect import check_durability, current_time
 from pushlink.store.registry import IN_USE, SlotKind, read_registry
+from pushlink.store.restores import read_marks
 from pushlink.store.schema import SchemaState
 
 #: Leases live on the database's clock alone; beyond this the machine's own times in logs mislead people.
@@ -65,6 +66,7 @@ class Subject:
     read_objects: Callable[[Connection], Sequence[str]]  # looks every declared table up; answers with the names
     credentials: Callable[[], Credentials]
     now: Callable[[], dt.datetime]  # of this machine
+    state: Callable[[], StateSeen | None] = lambda: None  # what this machine remembers; None: it has no place for it
 
 
 #: Every check that `examine` may answer with, in its order.
@@ -77,6 +79,7 @@ CHECKS: Final = (
     "objects",
     "authority",
     "deployment",
+    "restore_guard",
     "packs",
     "credentials",
     "lanes",
@@ -105,6 +108,7 @@ def _examined(subject: Subject) -> Iterator[Check]:
     if schema.verdict is Verdict.FAIL:
         return
     yield _in_database(subject, "deployment", _deployment)
+    yield _in_database(subject, "restore_guard", lambda conn: _restore_guard(conn, subject))
     yield _in_database(subject, "packs", _packs)
     if _has_secret(subject):
         yield _in_database(subject, "credentials", lambda conn: _credentials(conn, subject.credentials()))
@@ -252,7 +256,15 @@ def _deployment(conn: Connection) -> Check:
             verdict=Verdict.FAIL,
             message="The deployment is in recovery mode: nothing is sent, and saves are refused.",
             evidence=evidence,
-            next_step="find out whether this database is the right one, then confirm the deployment",
+            next_step="find out whether this database is the right one, then `pushlink deployment confirm`",
+        )
+    if found.uncleared_since is not None:
+        return Check(
+            name="deployment",
+            verdict=Verdict.WARN,
+            message="The database was confirmed after a restore; records without a link are not created yet.",
+            evidence={**evidence, "uncleared_since": found.uncleared_since.isoformat()},
+            next_step="compare with the remote, then `pushlink deployment clear`",
         )
     if found.general_worker != "on":
         return Check(
@@ -264,6 +276,26 @@ def _deployment(conn: Connection) -> Check:
         )
     message = f"The deployment {found.deployment_id} is running."
     return Check(name="deployment", verdict=Verdict.OK, message=message, evidence=evidence)
+
+
+def _restore_guard(conn: Connection, subject: Subject) -> Check:
+    seen = subject.state()
+    if seen is None:
+        return _ok("restore_guard", "There is no state_directory: nobody notices here when a database is put back.")
+    mark = read_marks(conn).get(seen.state_id, 0)
+    evidence = {"state": seen.mark, "database": mark, "deployment_id": seen.deployment_id}
+    found = read_deployment(conn)
+    is_other = seen.deployment_id not in (None, found.deployment_id)
+    if is_other or (seen.confirmations, seen.mark) > (found.confirmations, mark):
+        return Check(
+            name="restore_guard",
+            verdict=Verdict.FAIL,
+            message="The state directory knows another database, or a later state of this one.",
+            evidence=evidence,
+            next_step="pushlink deployment show",
+        )
+    message = "The state directory knows this database." if seen.deployment_id else "No worker has started here yet."
+    return Check(name="restore_guard", verdict=Verdict.OK, message=message, evidence=evidence)
 
 
 def _packs(conn: Connection) -> Check:

@@ -3,25 +3,21 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-from typing import TYPE_CHECKING, Annotated, Final
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from pushlink.surfaces.opening import open_runtime
 from pushlink.surfaces.options import ConfigOption, JsonOption, examples
 from pushlink.surfaces.output import Output
+from pushlink.surfaces.who import ReasonOption, TokenFileOption, typing_now
 
 if TYPE_CHECKING:
     import datetime as dt
 
     from pushlink.operations.deployments import DeploymentView
     from pushlink.store.access import Connection
-
-TOKEN_VARIABLE: Final = "PUSHLINK_TOKEN"  # noqa: S105 - the name of a variable
-
-ReasonOption = Annotated[str, typer.Option("--reason", metavar="REASON", help="Why; it is kept in the audit.")]
 
 
 def show(config: ConfigOption = None, as_json: JsonOption = False) -> None:
@@ -51,7 +47,9 @@ def _show(output: Output, view: DeploymentView) -> None:
     output.say(f"this machine knows {known}, mark {view.state.mark} (the database: {view.mark or 0})")
 
 
-def recover(reason: ReasonOption, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def recover(
+    reason: ReasonOption, token_file: TokenFileOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """Enter recovery mode by hand: nothing is sent and nothing saved until somebody confirms."""
     from pushlink.operations import deployments
     from pushlink.store.access import writing
@@ -59,14 +57,16 @@ def recover(reason: ReasonOption, config: ConfigOption = None, as_json: JsonOpti
     output = Output(as_json=as_json)
     with open_runtime(config) as runtime, writing(runtime.engine) as conn:
         now = runtime.world.clock.now(conn)
-        changed = deployments.recover(conn, actor=_administrator(conn, now), reason=reason, now=now)
+        changed = deployments.recover(conn, actor=_administrator(conn, token_file, now), reason=reason, now=now)
     if as_json:
         output.document({"is_changed": changed})
     else:
         output.say("The deployment is in recovery mode now." if changed else "It was in recovery mode already.")
 
 
-def confirm(reason: ReasonOption, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def confirm(
+    reason: ReasonOption, token_file: TokenFileOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """Say that this database is the right one: what may have been sent becomes doubtful, and workers go on."""
     from pushlink.operations import deployments
     from pushlink.store.access import writing
@@ -75,7 +75,9 @@ def confirm(reason: ReasonOption, config: ConfigOption = None, as_json: JsonOpti
     with open_runtime(config) as runtime:
         with writing(runtime.engine) as conn:
             now = runtime.world.clock.now(conn)
-            done = deployments.confirm(conn, runtime.world, actor=_administrator(conn, now), reason=reason, now=now)
+            done = deployments.confirm(
+                conn, runtime.world, actor=_administrator(conn, token_file, now), reason=reason, now=now
+            )
         if runtime.state is not None and done.keep is not None:
             runtime.state.keep(done.keep)
     if as_json:
@@ -88,7 +90,9 @@ def confirm(reason: ReasonOption, config: ConfigOption = None, as_json: JsonOpti
     )
 
 
-def clear(reason: ReasonOption, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def clear(
+    reason: ReasonOption, token_file: TokenFileOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """After a confirmation: let records without a link be created again."""
     from pushlink.operations import deployments
     from pushlink.store.access import writing
@@ -96,7 +100,7 @@ def clear(reason: ReasonOption, config: ConfigOption = None, as_json: JsonOption
     output = Output(as_json=as_json)
     with open_runtime(config) as runtime, writing(runtime.engine) as conn:
         now = runtime.world.clock.now(conn)
-        changed = deployments.clear(conn, actor=_administrator(conn, now), reason=reason, now=now)
+        changed = deployments.clear(conn, actor=_administrator(conn, token_file, now), reason=reason, now=now)
     if as_json:
         output.document({"is_changed": changed})
     elif changed:
@@ -105,12 +109,11 @@ def clear(reason: ReasonOption, config: ConfigOption = None, as_json: JsonOption
         output.say("Nothing stood in their way.")
 
 
-def _administrator(conn: Connection, now: dt.datetime) -> str:
-    """Who does this: an administrator of every tenant, by the token of the environment."""
-    from pushlink.operations.principals import Role, identify
+def _administrator(conn: Connection, token_file: Path | None, now: dt.datetime) -> str:
+    """Who does this: an administrator of every tenant."""
+    from pushlink.operations.principals import Role
 
-    identity = identify(conn, os.environ.get(TOKEN_VARIABLE), local_user=getpass.getuser(), now=now)
-    return identity.require(Role.ADMIN, tenant=None).name
+    return typing_now(conn, token_file, now=now).require(Role.ADMIN, tenant=None).name
 
 
 def register(app: typer.Typer) -> None:

@@ -220,6 +220,7 @@ def _subject(runtime: Runtime) -> Subject:
         read_objects=names,
         credentials=lambda: runtime.world.credentials,
         now=lambda: dt.datetime.now(dt.UTC),
+        state=lambda: None if runtime.state is None else runtime.state.seen(),
     )
 
 
