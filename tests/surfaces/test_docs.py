@@ -17,7 +17,7 @@ from pushlink.surfaces.cli import app
 from pushlink.surfaces.exits import MEANINGS, Exit, exit_of
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating
-from surfaces import decisions
+from surfaces import decisions, mappings
 from surfaces.conftest import Shop
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -146,6 +146,7 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         "pushlink deployment clear": shop.json("deployment", "clear", "--reason", "r"),
     }
     seen |= decisions.documents(shop)
+    seen |= mappings.documents(shop)
     for name, document in seen.items():
         assert set(document) == keys_of(name), name
     assert {*seen, "pushlink pack schema"} - {"pushlink save --all", "pushlink reconcile --csv"} == set(commands())
@@ -166,6 +167,9 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         ("groups", seen["pushlink stuck"]),
         ("rows", seen["pushlink reconcile --csv"]),
         ("principals", seen["pushlink principal list"]),
+        ("manifest", {"manifest": [seen["pushlink mapping manifest"]["manifest"]]}),
+        ("mapping", {"mapping": [seen["pushlink mapping apply"]["mapping"]]}),
+        ("receipts", seen["pushlink mapping validate"]),
     ]:
         assert document[listed], listed
         assert set(document[listed][0]) == keys_of(listed), listed

@@ -17,6 +17,7 @@ from pushlink.errors import CallerError, PushlinkError
 from pushlink.surfaces.commands import (
     backfilling,
     deploying,
+    mapping,
     operating,
     packs,
     reading,
@@ -99,7 +100,7 @@ app = typer.Typer(
     add_completion=True,
 )
 
-for module in (setup, packs, saving, backfilling, working, reading, deploying, operating, watching):
+for module in (setup, packs, saving, backfilling, working, reading, deploying, mapping, operating, watching):
     module.register(app)
 
 
