@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Sequence
 
 import pytest
+import sqlalchemy as sa
 
-from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of
+from flows.stage import USER, MakeStage, Stage, action_of, pack_with, profile_of
 from operations.operators import (
     ADA,
     WHY,
@@ -19,6 +21,7 @@ from operations.operators import (
     refused,
     settle,
 )
+from pushlink.adapters.policy import AllowAllAuthority
 from pushlink.errors import CallerError, Code
 from pushlink.operations.actions import OperatorTerms
 from pushlink.protocol.verbs import Verb
@@ -335,6 +338,40 @@ def test_a_row_that_waited_too_long_goes_on_when_somebody_says_so(make_stage: Ma
     decide(stage, Verb.UNHOLD, held)
     stage.drain()
     assert create_of(stage)["status"] == "finalized"
+
+
+class Everybody(AllowAllAuthority):
+    """Lets everybody read, and knows who has left."""
+
+    gone = frozenset[str]()
+
+    def users_active(self, conn: sa.Connection, user_ids: Sequence[str]) -> list[bool]:
+        return [user not in self.gone for user in user_ids]
+
+
+@pytest.mark.rule("D-38")
+def test_what_an_author_who_left_wanted_goes_on_when_somebody_vouches_for_it(make_stage: MakeStage) -> None:
+    """`unhold` lets this attempt go, though its author stays inactive; another one is held as before."""
+    authority = Everybody()
+    stage = make_stage(authority=authority)
+    stage.save(1, **ADA)
+    stage.save(2, name="Eve", email="eve@example.com")
+    authority.gone = frozenset({USER})
+    stage.drain()
+    assert {create_of(stage, number)["hold_code"] for number in (1, 2)} == {"user_inactive"}
+    decide(stage, Verb.UNHOLD, create_of(stage))
+    stage.drain()
+    assert create_of(stage)["status"] == "finalized"
+    assert create_of(stage, 2)["hold_code"] == "user_inactive"
+
+
+@pytest.mark.rule("D-06", "D-36")
+def test_a_restored_database_has_answers_for_what_it_remembers_only(stage: Stage) -> None:
+    """A stored refusal proves nothing of sends that were forgotten."""
+    stage.remote.script.next(verbs.answer(422, {"error": "no"}), when=creating)
+    parked = late_answer(stage)
+    stage.sql("UPDATE pushlink_push_attempt SET reason_code = 'timeline_changed'")
+    refused(stage, Verb.REINTERPRET, parked)
 
 
 @pytest.mark.rule("D-11")

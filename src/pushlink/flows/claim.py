@@ -39,6 +39,7 @@ from pushlink.store.attempts import LookUpClaim, SetHold
 from pushlink.store.catalog import Deployment, read_deployment
 from pushlink.store.claims import Turn
 from pushlink.store.credential_states import CredentialKey, read_refused
+from pushlink.store.decisions import read_vouched
 from pushlink.store.dialect import is_connection_lost, timeline
 from pushlink.store.lifecycle import Claim
 from pushlink.store.rows import AttemptRow, DueRow, LinkRow, RequestRow, SlotIdentity, SlotRow, slots_of
@@ -73,6 +74,7 @@ class _Facts:
     requests: Mapping[AttemptId, RequestRow]
     authors: Mapping[AttemptId, str]
     active: Mapping[str, bool]
+    vouched: frozenset[AttemptId]  # whom an operator lets go on although their authors are not active
     refused: frozenset[CredentialKey]
 
 
@@ -279,13 +281,16 @@ class ClaimSteps:
         found_requests = {r.attempt_id: r for r in requests.read_requests(conn, frozen) if r is not None}
         authors = {row.id: _author(row, found_slots, found_requests) for row in rows}
         users = sorted(set(authors.values()) - {""})
+        active = dict(zip(users, self._world.authority.users_active(conn, users), strict=True))
+        left = [row.id for row in rows if not active.get(authors[row.id], False)]
         facts = _Facts(
             identities={slot.link_key: slot for slot in creates if slot is not None},
             slots=found_slots,
             links=found_links,
             requests=found_requests,
             authors=authors,
-            active=dict(zip(users, self._world.authority.users_active(conn, users), strict=True)),
+            active=active,
+            vouched=read_vouched(conn, left),
             refused=read_refused(conn),
         )
         profiles = [r.profile_digest for r in found_requests.values()]
@@ -321,7 +326,7 @@ class ClaimSteps:
                 current=current,
                 generation=generation,
                 credential_refused=_is_refused(facts, row.tenant, reference, generation),
-                user_active=facts.active.get(author, False),
+                user_active=facts.active.get(author, False) or row.id in facts.vouched,
                 drift=drift,
                 catalog_revision=catalog.revision,
             )
@@ -350,7 +355,7 @@ class ClaimSteps:
             action=frozen.action,
             generation=generation,
             credential_refused=_is_refused(facts, row.tenant, reference, generation),
-            user_active=facts.active.get(author, False),
+            user_active=facts.active.get(author, False) or row.id in facts.vouched,
             drift=self._drifting.of_request(frozen.row, identity, catalog),
             catalog_revision=catalog.revision,
         )

@@ -105,7 +105,7 @@ def reinterpret(acting: Acting) -> Effects:
         return _known(acting, moved, remote_id)
     sends = {answer.send_ordinal for answer in answers}
     disproved = [v for v in verdicts if v.effect in {Effect.NOT_SENT, Effect.NOT_APPLIED}]
-    is_whole = acting.attempt.reason_code != Code.TIMELINE_CHANGED  # else sends may have been forgotten
+    is_whole = not decisions.forgot_sends(acting.conn, acting.attempt)
     is_settled = is_whole and len(disproved) == len(verdicts) and sends == set(range(1, acting.attempt.send_count + 1))
     if not verdicts or not is_settled:
         raise acting.refuse(
@@ -207,7 +207,7 @@ def repair_lane(acting: Acting) -> Effects:
 def require_settled(acting: Acting, profile: ProfileSnapshot) -> None:
     """Refuse while something of the last send may still turn up."""
     row, contract = acting.attempt, profile.contract
-    is_known = row.last_checkpoint_at is not None and row.reason_code != Code.TIMELINE_CHANGED
+    is_known = row.last_checkpoint_at is not None and not decisions.forgot_sends(acting.conn, row)
     last = row.last_checkpoint_at if is_known and row.last_checkpoint_at is not None else row.updated_at
     settled: dt.datetime = settles_at(
         last,

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 
+from pushlink.errors import Code
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.snapshots import AttemptId, LinkKey
 from pushlink.protocol.states import Hold, Lane
@@ -23,6 +24,12 @@ from pushlink.store.tables import attempt_event, push_attempt, push_response
 
 #: The event that sets a remote id aside, with or without a transition; its evidence names the id.
 DISPOSED_EVENT: Final = "dispose"
+
+#: The event that clears a hold; a claim writes it as well, without a voucher.
+_UNHELD_EVENT: Final = "unhold"
+
+#: The event by which a confirmed restore puts an open create in doubt.
+_CONFIRMED_EVENT: Final = "confirmed_in_doubt"
 
 #: Rows held by a taken locator that one release looks at; they are few, each of them is a person's case.
 CONFLICTS_MAX: Final = 10_000
@@ -72,6 +79,26 @@ def read_disposed(conn: sa.Connection, attempt_id: AttemptId) -> frozenset[str]:
     return frozenset(str(evidence["remote_id"]) for evidence in found if "remote_id" in evidence)
 
 
+def read_vouched(conn: sa.Connection, ids: Sequence[AttemptId]) -> frozenset[AttemptId]:
+    """The attempts that somebody let go on although their author was deactivated (D-38)."""
+    if not ids:
+        return frozenset()
+    t = attempt_event
+    statement = sa.select(t.c.attempt_id, t.c.evidence).where(t.c.attempt_id.in_(ids), t.c.event == _UNHELD_EVENT)
+    return frozenset(
+        AttemptId(row.attempt_id)
+        for row in conn.execute(statement)
+        if json.loads(row.evidence or "{}").get("vouched") == Hold.USER_INACTIVE.value
+    )
+
+
+def forgot_sends(conn: sa.Connection, row: AttemptRow) -> bool:
+    """Whether the database may have lost sends of an attempt: it failed over, or was put back and confirmed."""
+    t = attempt_event
+    statement = sa.select(t.c.id).where(t.c.attempt_id == row.id, t.c.event == _CONFIRMED_EVENT).limit(1)
+    return row.reason_code == Code.TIMELINE_CHANGED or conn.execute(statement).first() is not None
+
+
 def clear_hold(
     conn: sa.Connection, row: AttemptRow, *, detail: Mapping[str, object], actor: str, now: dt.datetime
 ) -> bool:
@@ -80,7 +107,8 @@ def clear_hold(
     values: dict[str, Any] = {"hold_code": None, "reason_code": None, "detail": None, "claim_count": 0}
     if forgets_expiry:
         values["expires_at"] = None
-    return _write(conn, row, "unhold", values, {"hold": row.hold_code, **detail}, actor=actor, now=now)
+    evidence = {"hold": row.hold_code, "vouched": row.hold_code, **detail}
+    return _write(conn, row, _UNHELD_EVENT, values, evidence, actor=actor, now=now)
 
 
 def set_lane(
