@@ -261,6 +261,16 @@ def test_a_new_state_directory_on_a_used_database_has_to_be_told_that_it_belongs
     with pytest.raises(ConfigurationError):
         clone.runtime().push(("Person", 1))
     assert (clone.mode, clone.posts) == ("running", 0)
+    with clone.engine.begin() as conn:
+        deployments.recover(conn, actor="ann", reason="a copy", now=clone.runtime().world.clock.now(conn))
+    with pytest.raises(ConfigurationError):
+        clone.work()
+    assert clone.confirm().doubted == 1
+    assert clone.work() == 1
+    assert (clone.mode, clone.posts) == ("running", 0)
+
+    clone = replace(house, state=house.home / "newer", made=house.made)
+    move(clone, copy_database(house.engine))
     clone.deployment_id = str(caught.value.evidence["deployment_id"])
     assert clone.work() == 1
 

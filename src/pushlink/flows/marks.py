@@ -53,10 +53,15 @@ class CheckIn:
             restores.enter_recovery(conn, reason=ANOTHER, evidence=evidence, actor=actor, now=now)
             return Checked(is_running=False)
         state = self._world.state
-        if state is None or found.mode != "running":
+        if state is None:
             return Checked(is_running=found.mode == "running")
         seen = state.seen()
-        known = restores.read_marks(conn).get(seen.state_id)
+        marks = restores.read_marks(conn)
+        if seen.deployment_id is None and expected is None and marks:
+            raise _unknown_directory(found)
+        if found.mode != "running":
+            return Checked(is_running=False)
+        known = marks.get(seen.state_id)
         keep = _aligned(conn, self._world, found, seen, known, actor=actor, now=now)
         return Checked(is_running=keep is not None, keep=keep)
 
