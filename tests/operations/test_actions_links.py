@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -19,7 +20,7 @@ from operations.operators import (
     refused,
     settle,
 )
-from pushlink.errors import Code
+from pushlink.errors import CallerError, Code
 from pushlink.operations.actions import OperatorTerms
 from pushlink.protocol.states import AttemptStatus, LinkStatus, Operation, statuses
 from pushlink.protocol.verbs import Standing, Verb, may_act
@@ -351,3 +352,21 @@ def test_an_unsent_create_of_another_record_is_no_link(make_stage: MakeStage) ->
     ended = failed_create(stage)
     refused(stage, Verb.RETIRE, ended, code=Code.RECORD_UNKNOWN)
     refused(stage, Verb.SUPERSEDE, stage.linked(2), code=Code.RECORD_UNKNOWN)
+
+
+@pytest.mark.rule("SY-03", "D-10")
+def test_many_clicks_are_one_decision(stage: Stage) -> None:
+    """Twenty operators at once about one version: one transition and one line in the audit, the others are stale."""
+    ended = failed_create(stage)
+
+    def click(number: int) -> str:
+        try:
+            return decide(stage, Verb.SUPERSEDE, ended, reserve=True, actor=f"olga-{number}").after
+        except CallerError as error:
+            return error.code.value
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        answers = sorted(pool.map(click, range(20)))
+    assert answers == ["stale_version"] * 19 + ["superseded"]
+    assert len(actions(stage)) == 1
+    assert [row["ordinal"] for row in stage.attempts(operation="create")] == [1, 2]

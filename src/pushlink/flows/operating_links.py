@@ -6,6 +6,11 @@ remote record that a link lets go of may go on.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+
 from pushlink.errors import CallerError, Code
 from pushlink.flows.operating import Acting, Effects, insert_due_update, move_attempt, open_update, require_consent
 from pushlink.protocol.identity import locator_key
@@ -26,6 +31,7 @@ from pushlink.protocol.states import (
 from pushlink.protocol.verbs import Verb
 from pushlink.store import attempts, decisions, lifecycle, links, requests, slots
 from pushlink.store.active import ActiveAction
+from pushlink.store.dialect import is_unique_violation
 from pushlink.store.events import Event, insert_events
 from pushlink.store.lifecycle import LinkMove
 from pushlink.store.links import MirrorOutcome, Relocation, Validation
@@ -60,7 +66,9 @@ def revalidate(acting: Acting) -> Effects:
     version = link.row_version
     if link.status not in USABLE_LINKS:
         version = _moved(acting, LinkEvent.REVALIDATE, None).row_version
-    if not links.write_validation(acting.conn, _validation(acting, action, version), now=acting.now):
+    with _claiming_the_remote_record(acting):
+        is_written = links.write_validation(acting.conn, _validation(acting, action, version), now=acting.now)
+    if not is_written:
         raise acting.stale()
     if link.status in USABLE_LINKS:
         _tell(acting, LinkEvent.REVALIDATE, link.status, version + 1)
@@ -85,7 +93,9 @@ def relocate(acting: Acting) -> Effects:
         remote_id_canonical=canonical,
         locator_key=key,
     )
-    if not links.write_relocation(acting.conn, item, now=acting.now):
+    with _claiming_the_remote_record(acting):
+        is_written = links.write_relocation(acting.conn, item, now=acting.now)
+    if not is_written:
         raise acting.stale()
     slots.forget_applied(acting.conn, [link.link_key])
     _let_go(acting)
@@ -166,6 +176,17 @@ def _locator(acting: Acting, text: str, scope: str, action: ActiveAction | None 
             claimed_by_link_key=link.link_key,
         )
     return found.canonical, key
+
+
+@contextmanager
+def _claiming_the_remote_record(acting: Acting) -> Iterator[None]:
+    """Another link that got the remote record since it was looked for is told as a refusal; the index decides."""
+    try:
+        yield
+    except sa.exc.IntegrityError as error:
+        if not is_unique_violation(error):
+            raise
+        raise acting.refuse("Another link has just got that remote record.") from error
 
 
 def _moved(acting: Acting, event: LinkEvent, code: Code | None) -> Effects:
