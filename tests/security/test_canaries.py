@@ -94,7 +94,7 @@ profiles:
   main:
     base_url: {base_url}
     credential_ref: "{reference}"
-    timeouts: {{connect: 500ms, total: 700ms}}
+    timeouts: {{connect: 4s, total: 4s}}
     retry: {{attempts: 2, backoff: {{base: 1h, cap: 1h}}}}
 destinations:
   - {{destination_slot_id: dest-canary, target_object: notes, profile: main}}
