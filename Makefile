@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test real bench-small lint format types imports check lock clean
+.PHONY: help setup demo test drift real bench-small lint format types imports check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ demo: $(STAMP) ## push a small CRM to a small remote on this machine and show wh
 
 test: $(STAMP) ## run every test, PostgreSQL included, and write build/rules.json
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+drift: $(STAMP) ## make every change of the drift matrix and show what was observed beside what is expected
+	PYTHONPATH=tests $(BIN)/python -m drift.show
 
 real: $(STAMP) ## push real data to a real server that nobody here wrote, and compare
 	$(BIN)/python examples/real/run.py

@@ -197,12 +197,13 @@ class Stage:
         remote: ScriptedTransport | None = None,
         authority: Authority | None = None,
         clock: Clock | None = None,
+        credentials: Any = None,
         **worker: Any,
     ) -> None:
         self.engine = engine
         self.fixed = FixedClock()
         self.clock: Clock = clock or self.fixed
-        self.credentials = MemoryCredentials()
+        self.credentials: MemoryCredentials = credentials or MemoryCredentials()
         self.remote = remote or ScriptedTransport(RemoteOptions(prefix="/v2"), credentials=self.credentials)
         secret_file = home / "secret"
         secret_file.write_text(SECRET)

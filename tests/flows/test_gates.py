@@ -13,6 +13,7 @@ from pushlink.adapters.policy import CallableAuthority, HostAnswer
 from pushlink.errors import Code, PackError
 from pushlink.flows.outcomes import Outcome, Queued, Refused, Reserved
 from pushlink.packs.loader import load_pack_text
+from pushlink.protocol.snapshots import digest_bytes
 from pushlink.testing import verbs
 
 ADA = {"name": "Ada", "email": "ada@example.com"}
@@ -137,13 +138,14 @@ def test_a_path_that_a_record_field_could_set_is_refused(stage: Stage, path: str
     with pytest.raises(PackError, match="path"):
         load_pack_text(json.dumps(document))
     stage.put(1, name="/evil", email="../admin")
+    changed = stage.rows("pack_install")[0]["document"].replace('"path":"/people"', f'"path":"{path}"')
+    assert path in changed
     bump(
         stage,
-        "UPDATE pushlink_pack_install SET document = replace(document, :old, :new)",
-        old='"path":"/people"',
-        new=f'"path":"{path}"',
+        "UPDATE pushlink_pack_install SET document = :text, document_digest = :digest",
+        text=changed,
+        digest=digest_bytes(changed.encode()),
     )
-    assert path in stage.rows("pack_install")[0]["document"]
     refused(stage, Code.PATH_UNUSABLE)
 
 
@@ -305,6 +307,9 @@ def test_new_slots_reserve_nothing_while_old_ones_own_something(stage: Stage, ho
     if holder == "link":
         stage.drain()
     stage.apply(pack_with(with_new_slots))
+    if holder == "link":
+        stage.save(1)  # the first touch suspends a link that has lost its slot
+        assert stage.link()["status"] == "suspended_drift"
     refused(stage, Code.LINEAGE_UNRESOLVED, {"unresolved_slots": ["act-1 -> dest-1"]}, name="Changed")
     outcome = stage.save(2, name="Bea", email="b@example.com")
     assert isinstance(outcome, Refused)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from pushlink.errors import CallerError, Code, ConfigurationError
 from pushlink.packs.loader import load_pack_text
 from pushlink.packs.model import Pack
-from pushlink.protocol.snapshots import Slots
+from pushlink.protocol.snapshots import Slots, digest_bytes
 from pushlink.protocol.states import BLOCKING, AttemptStatus
 from pushlink.store import audit, catalog
 from pushlink.store.active import ActiveCatalog, CatalogReader
@@ -594,7 +594,8 @@ def test_a_pack_of_a_later_release_is_not_usable_and_its_neighbour_is(cat: Catal
     )
     with cat.engine.begin() as conn:
         later = json.dumps({"kind": "pack", "format": 99, "content": {}})
-        conn.execute(sa.update(pack_install).where(pack_install.c.id == "I1").values(document=later))
+        written = {"document": later, "document_digest": digest_bytes(later.encode())}
+        conn.execute(sa.update(pack_install).where(pack_install.c.id == "I1").values(written))
     catalogue = cat.read()
     (problem,) = catalogue.problems_for("", "Thing")
     assert "cannot read" in problem.message

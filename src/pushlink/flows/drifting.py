@@ -7,6 +7,7 @@ revision, since thousands of rows share a handful of snapshots.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pushlink.flows.world import Remembered, World
 from pushlink.protocol.drift import DriftFacts, Hit, classify
@@ -16,12 +17,10 @@ from pushlink.protocol.render import update_route
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, Names, ProfileSnapshot, Slots
 from pushlink.protocol.surfaces import Surface
 from pushlink.store.active import ActiveAction, ActiveCatalog
-from pushlink.store.rows import LinkRow, RequestRow, SlotIdentity, read_names, slots_of
+from pushlink.store.rows import LinkRow, RequestRow, SlotIdentity, SlotRow, read_names, slots_of
 
 #: Comparisons kept in memory: a few for each action, credential generation and catalogue revision.
 COMPARISONS_MAX = 4_096
-
-_NO_NAMES = Names(namespace="", flow="", flow_version="", action="", target_object="", profile="")
 
 
 class Drifting:
@@ -45,7 +44,7 @@ class Drifting:
             catalog,
         )
 
-    def of_request(self, request: RequestRow, slot: SlotIdentity, catalog: ActiveCatalog) -> tuple[Hit, ...]:
+    def of_request(self, request: RequestRow, slot: SlotIdentity | SlotRow, catalog: ActiveCatalog) -> tuple[Hit, ...]:
         """What differs between a create as it was frozen and now."""
         return self._compare(
             slots_of(slot),
@@ -63,7 +62,7 @@ class Drifting:
         overrides: Mapping[Surface, Digest],
         catalog: ActiveCatalog,
     ) -> tuple[Hit, ...]:
-        current = catalog.find(slots)
+        current = catalog.find(slots) or catalog.find_elsewhere(slots)
         generation = "" if current is None else self.generation(current, slots.tenant)
         key = (slots, digests, shown, tuple(sorted(overrides.items())), catalog.revision, generation)
         known = self._known.get(key)
@@ -74,35 +73,35 @@ class Drifting:
             msg = "snapshots are thawed before they are compared"
             raise LookupError(msg)
         frozen = _facts(slots, shown[0], read_names(shown[1]), profile, action, overrides)
-        waivers = profile.contract.waives if current is None else current.profile.waives
-        return self._known.put(key, classify(frozen, self._now(slots, current, generation, catalog), waivers))
+        if current is None:
+            return self._known.put(key, classify(frozen, _unresolved(frozen, slots, catalog)))
+        now = _facts(
+            current.slots,
+            current.install_id,
+            current.names,
+            ProfileSnapshot(contract=current.profile, credential_generation=generation),
+            ActionSnapshot(contract=current.contract),
+            {},
+        )
+        return self._known.put(key, classify(frozen, now, current.profile.waives))
 
     def generation(self, current: ActiveAction, tenant: str) -> str:
         """The generation of now; a credential that cannot be found has none, which differs from every frozen one."""
         return self._world.generation_of(current.profile.credential_ref, tenant)
 
-    def _now(self, slots: Slots, current: ActiveAction | None, generation: str, catalog: ActiveCatalog) -> DriftFacts:
-        if current is not None:
-            return _facts(
-                current.slots,
-                current.install_id,
-                current.names,
-                ProfileSnapshot(contract=current.profile, credential_generation=generation),
-                ActionSnapshot(contract=current.contract),
-                {},
-            )
-        has_owner = catalog.has_owner(slots.tenant, slots.connector_owner_key)
-        return DriftFacts(
-            owner_key=owner_key(slots.connector_owner_key, slots.tenant) if has_owner else None,
-            action_slot_id=None,
-            destination_slot_id=None,
-            install_id="",
-            names=_NO_NAMES,
-            profile_active=False,
-            credential_generation="",
-            fingerprints={},
-            address=("", ""),
-        )
+
+def _unresolved(frozen: DriftFacts, slots: Slots, catalog: ActiveCatalog) -> DriftFacts:
+    """What is known of now when no action has the slot: only what is missing differs, the rest cannot be told.
+
+    An owner that is gone says nothing about its slots. Another owner under the same namespace is another owner (DR-05),
+    and a pack that nobody can read is another install (DR-06) until it can be read again.
+    """
+    if not catalog.has_owner(slots.tenant, slots.connector_owner_key):
+        other = catalog.owner_in_namespace(slots.tenant, frozen.names.namespace)
+        return replace(frozen, owner_key=None if other is None else owner_key(other, slots.tenant))
+    if not catalog.is_readable(slots.tenant, slots.connector_owner_key):
+        return replace(frozen, install_id="")
+    return replace(frozen, action_slot_id=None)
 
 
 def _facts(

@@ -85,6 +85,7 @@ def _catalog_facts(problem: Problem) -> Facts:
         owner_resolved=problem.owner_resolved,
         destination_resolved=problem.destination_resolved,
         usable_installs=problem.usable_installs,
+        mapping_problems=problem.mapping_problems,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from pushlink.errors import Code, ConfigurationError
+from pushlink.flows.again import drift_of_earlier
 from pushlink.flows.candidates import Candidate, SaveItem, gather, mapped, read_again
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.outcomes import Outcome, Unchanged
@@ -34,8 +35,9 @@ from pushlink.flows.plans import (
     waiting,
     waits_for_update,
 )
+from pushlink.flows.touch import suspend_lost_links
 from pushlink.flows.world import World
-from pushlink.protocol.drift import stops_update
+from pushlink.protocol.drift import blocks_new_create, stops_update
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.gates import BEFORE_CREATE, BEFORE_UPDATE, Facts, first_refusal
 from pushlink.protocol.identity import create_idempotency_key
@@ -76,6 +78,7 @@ class Reservation:
     ) -> list[list[Outcome]]:
         """For each record one outcome per action that concerns it, in the order of the pack."""
         catalog = self._world.catalog.read(conn)
+        suspend_lost_links(self._world, self._drifting, conn, items, catalog, actor=actor, now=now)
         deployment = read_deployment(conn)
         found: list[tuple[int, Outcome]] = list(unresolved(items, catalog))
         survivors = []
@@ -133,6 +136,8 @@ class Reservation:
         again = read_again(self._world, conn, group)
         known = [link for link in there if link is not None]
         self._world.thaw(conn, [link.profile_digest for link in known], [link.action_digest for link in known])
+        free = {k: by_key[k] for k, link, at in zip(keys, there, open_attempts, strict=True) if not (link or at.create)}
+        earlier = drift_of_earlier(self._world, self._drifting, conn, free, catalog)
         for candidate, link, occupied, old in zip(again, there, open_attempts, unresolved, strict=True):
             generation, problems = self._generation(candidate)
             yield Locked(
@@ -141,7 +146,7 @@ class Reservation:
                 link=link,
                 open=occupied,
                 unresolved_slots=old,
-                drift=() if link is None else self._drifting.of_link(link, catalog),
+                drift=earlier.get(candidate.link_key, ()) if link is None else self._drifting.of_link(link, catalog),
                 values_digest=values_digest(candidate),
                 generation=generation,
                 freeze_problems=problems,
@@ -200,7 +205,7 @@ class Reservation:
             unresolved_slots=() if is_update else locked.unresolved_slots,
             freeze_problems=locked.freeze_problems,
             render_failure=locked.request if isinstance(locked.request, RenderFailure) else None,
-            drift=stops_update(locked.drift) if is_update else (),
+            drift=stops_update(locked.drift) if is_update else blocks_new_create(locked.drift),
         )
 
     def _wanted(self, plan: Plan, now: dt.datetime) -> Wanted:
@@ -336,7 +341,7 @@ def _rounds(candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
 
 
 def _is_recovering(deployment: Deployment, link: LinkRow | None) -> bool:
-    """Whether nobody vouched for this database yet; after a confirmation that matters only where a create would follow."""
+    """Whether nobody vouched for this database yet; after a confirmation that matters only where a create follows."""
     has_link = link is not None and link.status in USABLE_LINKS
     return deployment.mode != "running" or (deployment.uncleared_since is not None and not has_link)
 

@@ -104,6 +104,7 @@ class Answer:
     throttle: Throttle | None = None  # what this answer says to everybody who would ask the remote next
     remote_version: str | None = None  # the version that the answer shows of the record
     forgets_version: bool = False  # an update was applied, so the version that the link has is not the record's
+    names: str | None = None  # an update was applied under these names, which are not those that the link shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ from pushlink.store import attempts, lifecycle, links, requests, responses, slot
 from pushlink.store.attempts import LeaseLost, Release, Wait
 from pushlink.store.credential_states import refuse_credentials
 from pushlink.store.lifecycle import Claims, LinkMove, Lost, Move, Moved, NewLink
-from pushlink.store.links import SeenVersion
+from pushlink.store.links import SeenVersion, ShownNames
 from pushlink.store.rows import LinkRow
 from pushlink.store.slots import Acknowledgement
 from pushlink.store.throttles import note_throttles
@@ -170,6 +170,8 @@ class Steps:
         refuse_credentials(conn, [key for i in fresh if (key := i.refused_credential) is not None], now=now)
         note_throttles(conn, [throttle for i in fresh if (throttle := i.throttle) is not None], now=now)
         links.write_versions(conn, [_seen_version(i) for i in fresh if i.forgets_version], now=now)
+        renamed = [ShownNames(link_key=i.attempt.link_key, names=i.names) for i in fresh if i.names]
+        links.write_names(conn, renamed, now=now)
         insert_followups(
             conn,
             [

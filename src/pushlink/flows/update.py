@@ -236,7 +236,14 @@ def _answer(
         suspends=event in _SUSPENDS,
         link_before=ready.link,
         forgets_version=event is UpdateEvent.APPLIED and has_version,
+        names=_other_names(claimed, ready.link) if event is UpdateEvent.APPLIED else None,
     )
+
+
+def _other_names(claimed: ClaimedUpdate, link: LinkRow) -> str | None:
+    """The names of now, where the link shows others: renaming alone stops nothing (DR-02, DR-04, DR-07)."""
+    names = write_names(claimed.current.names) if claimed.current is not None else link.names
+    return names if names != link.names else None
 
 
 def _version(claimed: ClaimedUpdate) -> int:

@@ -20,10 +20,10 @@ from pushlink.errors import PushlinkError
 from pushlink.packs.model import Pack, PackAction
 from pushlink.protocol.contracts import ActionContract, Condition, ProfileContract
 from pushlink.protocol.fingerprints import body_fingerprint, mapping_fingerprint
-from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, InstallId, Names, Slots, digest
+from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, InstallId, Names, Slots, digest, digest_bytes
 from pushlink.store import catalog
 from pushlink.store.catalog import Deployment, InstallRow
-from pushlink.store.registry import IN_USE, RegisteredSlot, SlotKind, SlotName, read_registry
+from pushlink.store.registry import IN_USE, RegisteredSlot, SlotKind, SlotName, ended_stays, read_registry
 
 #: (tenant, owner key) or (tenant, source object), as the map's name says.
 _Key: TypeAlias = tuple[str, str]
@@ -43,6 +43,7 @@ class Problem:
     owner_resolved: bool = True
     destination_resolved: bool = True
     usable_installs: int = 1
+    mapping_problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +71,11 @@ class ActiveCatalog:
         self._owners: dict[_Key, InstallRow] = {(i.tenant, i.connector_owner_key): i for i in installs}
         self._usable: dict[_Key, list[ActiveAction]] = {}
         self._problems: dict[_Key, list[Problem]] = {}
-        self._unreadable: dict[str, list[Problem]] = {}
+        self._refused: dict[str, list[Problem]] = {}
+        self._refused_owners: set[_Key] = set()
         self._by_slots: dict[Slots, ActiveAction] = {}
+        self._by_action_slot: dict[tuple[str, str, str], ActiveAction] = {}
+        self._former = _former_slots(self._registered.values())
         found = [action for install in installs for action in self._read(install)]
         counts = Counter(action.slots for action in found)
         for action in found:
@@ -86,11 +90,28 @@ class ActiveCatalog:
         key = (tenant, source_object)
         if key in self._problems or key in self._usable:
             return tuple(self._problems.get(key, ()))
-        return tuple(self._unreadable.get(tenant, ())) or (self._without_action(tenant, source_object),)
+        return tuple(self._refused.get(tenant, ())) or (self._without_action(tenant, source_object),)
 
     def find(self, slots: Slots) -> ActiveAction | None:
         """The one action that these slots resolve to, with an inactive profile too; `None` when they do not resolve."""
         return self._by_slots.get(slots)
+
+    def find_elsewhere(self, slots: Slots) -> ActiveAction | None:
+        """The action of the same owner and action slot where it pushes to now; `None` when it is not in the pack."""
+        return self._by_action_slot.get((slots.tenant, slots.connector_owner_key, slots.action_slot_id))
+
+    def former_slots(self, tenant: str, source_object: str) -> tuple[Slots, ...]:
+        """The identities under which this object was pushed and is not any more; nobody has resolved them yet."""
+        return self._former.get((tenant, source_object), ())
+
+    def is_readable(self, tenant: str, connector_owner_key: str) -> bool:
+        """Whether this release can read the owner's active pack, and nobody has changed it in the database."""
+        return (tenant, connector_owner_key) not in self._refused_owners
+
+    def owner_in_namespace(self, tenant: str, namespace: str) -> str | None:
+        """Which owner's active pack has this namespace: evidence to stop by, never to adopt by (ID-05, ID-07)."""
+        installs = (install for install in self._owners.values() if install.tenant == tenant)
+        return next((install.connector_owner_key for install in installs if install.namespace == namespace), None)
 
     def has_owner(self, tenant: str, connector_owner_key: str) -> bool:
         """Whether a pack of this owner is active for the tenant."""
@@ -111,6 +132,14 @@ class ActiveCatalog:
     # -------------------------------------------------------------------------------------------- building
 
     def _read(self, install: InstallRow) -> list[ActiveAction]:
+        if digest_bytes(install.document.encode()) != install.document_digest:
+            problem = Problem(
+                action="",
+                message=f"The installed pack {install.pack!r} is not what was applied: somebody changed its document.",
+                evidence={"install_id": install.id, "pack": install.pack, "document_digest": install.document_digest},
+                mapping_problems=("customized",),
+            )
+            return self._refuse(install, problem)
         try:
             actions = Pack.read(install.document).actions()
         except (PushlinkError, ValueError, KeyError) as error:
@@ -121,9 +150,13 @@ class ActiveCatalog:
                 evidence={"install_id": install.id, "pack": install.pack, "reason": reason},
                 usable_installs=0,
             )
-            self._unreadable.setdefault(install.tenant, []).append(problem)
-            return []
+            return self._refuse(install, problem)
         return [_active(install, action) for action in actions]
+
+    def _refuse(self, install: InstallRow, problem: Problem) -> list[ActiveAction]:
+        self._refused.setdefault(install.tenant, []).append(problem)
+        self._refused_owners.add((install.tenant, install.connector_owner_key))
+        return []
 
     def _sort_in(self, action: ActiveAction, count: int) -> None:
         """Where an action belongs: usable, found by its slots alone, or neither; `count` installs have it."""
@@ -134,7 +167,9 @@ class ActiveCatalog:
         else:
             self._problems.setdefault(key, []).append(problem)
         if problem is None or (problem.usable_installs == 0 and count == 1):
-            self._by_slots[action.slots] = action
+            slots = action.slots
+            self._by_slots[slots] = action
+            self._by_action_slot[slots.tenant, slots.connector_owner_key, slots.action_slot_id] = action
 
     def _slot_problem(self, action: ActiveAction) -> Problem | None:
         slots = action.slots
@@ -231,6 +266,14 @@ def _active(install: InstallRow, action: PackAction) -> ActiveAction:
         mapping_fingerprint=mapping_fingerprint(action.contract),
         body_fingerprint=body_fingerprint(action.contract, action.profile),
     )
+
+
+def _former_slots(registered: Iterable[RegisteredSlot]) -> dict[_Key, tuple[Slots, ...]]:
+    found: dict[_Key, list[Slots]] = {}
+    for slot in registered:
+        for identity in ended_stays(slot):
+            found.setdefault((identity.tenant, identity.source_object), []).append(identity)
+    return {key: tuple(identities) for key, identities in found.items()}
 
 
 def _install_problem(action: ActiveAction, count: int) -> Problem | None:

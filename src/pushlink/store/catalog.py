@@ -276,13 +276,50 @@ def read_unresolved_slots(conn: sa.Connection, items: Sequence[Slots]) -> list[t
     """
     actions = dict.fromkeys(items)
     slots = registry.read_action_slots(conn, {(a.tenant, a.source_object) for a in actions})
-    replaced = {action: registry.replaced_by(action, slots) for action in actions}
+    former = {
+        key: read_former_owners(conn, *key, slots) for key in {(a.tenant, a.connector_owner_key) for a in actions}
+    }
+    replaced = {
+        a: registry.replaced_by(a, slots, former_owners=former[a.tenant, a.connector_owner_key]) for a in actions
+    }
     owning = read_owning(conn, list(dict.fromkeys(probe for probes in replaced.values() for probe in probes)))
     unresolved = {
         action: tuple(f"{probe.action_slot_id} -> {probe.destination_slot_id}" for probe in probes if probe in owning)
         for action, probes in replaced.items()
     }
     return [unresolved[item] for item in items]
+
+
+def read_former_owners(
+    conn: sa.Connection,
+    tenant: str,
+    connector_owner_key: str,
+    slots: Sequence[registry.RegisteredSlot],
+    *,
+    namespace: str | None = None,
+) -> frozenset[str]:
+    """The owners among `slots` that this one may have taken the place of, not installed any more (ID-05, ID-07).
+
+    They had the namespace that this owner has (or is to have). A shared name never moves a link; it stops a create that
+    would be the second one of a record, until somebody says what became of the first.
+    """
+    others = {s.connector_owner_key for s in slots if s.tenant == tenant} - {connector_owner_key}
+    if not others:
+        return frozenset()
+    t = pack_install
+    statement = sa.select(
+        t.c.connector_owner_key, t.c.namespace, t.c.active_key, t.c.installed_at, t.c.updated_at
+    ).where(t.c.tenant == tenant, t.c.connector_owner_key.in_(sorted({*others, connector_owner_key})))
+    rows = conn.execute(statement).all()
+    active = {row.connector_owner_key: row for row in rows if row.active_key is not None}
+    mine = active.get(connector_owner_key)
+    wanted = namespace or (mine.namespace if mine is not None else None)
+    return frozenset(
+        row.connector_owner_key
+        for row in rows
+        if row.namespace == wanted and row.connector_owner_key in others and row.connector_owner_key not in active
+        if mine is None or row.updated_at <= mine.installed_at  # what stood beside it was no predecessor
+    )
 
 
 def _forget_resolved(

@@ -105,6 +105,31 @@ def write_versions(conn: sa.Connection, items: Sequence[SeenVersion], *, now: dt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShownNames:
+    """The names of flow, action, profile and namespace that a link shows from now on."""
+
+    link_key: LinkKey
+    names: str
+
+
+def write_names(conn: sa.Connection, items: Sequence[ShownNames], *, now: dt.datetime) -> None:
+    """Show each link under the names of now; names are never identity, so this bumps no version that a gate reads."""
+    if not items:
+        return
+    rows = array_rows(
+        conn,
+        "shown",
+        {"link_key": sa.Text(), "shown_names": sa.Text()},
+        [(i.link_key, i.names) for i in sorted(items, key=lambda i: i.link_key)],
+    )
+    conn.execute(
+        sa.update(remote_link)
+        .where(remote_link.c.slot_key == rows.c.link_key)
+        .values(names=rows.c.shown_names, updated_at=sa.bindparam("shown_at", now, UtcTime()))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
     """What a link is validated against from now on. Its mapping and body fingerprints belong to manifests alone."""
 

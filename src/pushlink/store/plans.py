@@ -140,7 +140,9 @@ def _predecessors(
     conn: sa.Connection, pack: Pack, tenant: str, slots: Sequence[registry.RegisteredSlot]
 ) -> dict[Slots, tuple[Slots, ...]]:
     actions = [action.slots.in_tenant(tenant) for action in pack.actions()]
-    replaced = {action: registry.replaced_by(action, slots) for action in actions}
+    owner = pack.connector_owner_key
+    former = catalog.read_former_owners(conn, tenant, owner, slots, namespace=pack.namespace)
+    replaced = {action: registry.replaced_by(action, slots, former_owners=former) for action in actions}
     owning = catalog.read_owning(conn, list(dict.fromkeys(probe for probes in replaced.values() for probe in probes)))
     found = {action: tuple(probe for probe in probes if probe in owning) for action, probes in replaced.items()}
     return {action: probes for action, probes in found.items() if probes}

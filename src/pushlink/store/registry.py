@@ -257,14 +257,18 @@ def keep_stays(slot: RegisteredSlot, owning: Iterable[Slots]) -> RegisteredSlot:
     return replace(slot, stays=tuple(s for s in slot.stays if s.until is None or s.destination_slot_id in kept))
 
 
-def replaced_by(slots: Slots, registry: Iterable[RegisteredSlot]) -> list[Slots]:
+def replaced_by(
+    slots: Slots, registry: Iterable[RegisteredSlot], *, former_owners: Collection[str] = ()
+) -> list[Slots]:
     """The identities that `slots` may have replaced.
 
-    They are of the same owner, tenant and source object, and were not in use any more when `slots` came into use. What
-    stood beside it for a time is another action, not a predecessor; a slot that is declared independent has none.
+    They are of the same owner (or of one of its `former_owners`), tenant and source object, and were not in use any
+    more when `slots` came into use. What stood beside it for a time is another action, not a predecessor; a slot that
+    is declared independent has none.
     """
-    scope = (slots.tenant, slots.connector_owner_key, slots.source_object)
-    related = [s for s in registry if (s.tenant, s.connector_owner_key, s.source_object) == scope]
+    scope = (slots.tenant, slots.source_object)
+    owners = {slots.connector_owner_key, *former_owners}
+    related = [s for s in registry if (s.tenant, s.source_object) == scope and s.connector_owner_key in owners]
     own = [slot for slot in related if slot.slot_id == slots.action_slot_id]
     if any(slot.status is SlotStatus.INDEPENDENT for slot in own):
         return []

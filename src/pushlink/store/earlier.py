@@ -1,0 +1,68 @@
+"""What a key had before: its newest create, and what somebody decided about its create path since (DR-15).
+
+A second create of a key follows only from a decision (a supersede, a released slot), which shows the create path of now
+beside the old one and takes it as validated. What a pack changes afterwards nobody has looked at.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from pushlink.protocol.snapshots import AttemptId, LinkKey
+from pushlink.protocol.states import Operation
+from pushlink.protocol.verbs import Verb
+from pushlink.store.requests import read_requests
+from pushlink.store.rows import RequestRow
+from pushlink.store.tables import operator_action, push_attempt
+
+#: The decisions after which a key may have another create.
+_FREEING: Final = (Verb.SUPERSEDE.value, Verb.RELEASE_SLOT.value, Verb.RETIRE.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validated:
+    """The newest decision that freed a key: when, and the create path that it showed, if it showed one."""
+
+    at: dt.datetime
+    create_path: str | None
+
+
+def read_last_creates(conn: sa.Connection, keys: Sequence[LinkKey]) -> dict[LinkKey, RequestRow]:
+    """The frozen request of the newest create of each key that ever had one; few keys at a time come here."""
+    if not keys:
+        return {}
+    t = push_attempt
+    statement = (
+        sa.select(t.c.link_key, t.c.id)
+        .where(t.c.link_key.in_(sorted(keys)), t.c.operation == Operation.CREATE.value)
+        .order_by(t.c.link_key, t.c.ordinal)
+    )
+    newest = {LinkKey(row.link_key): AttemptId(row.id) for row in conn.execute(statement)}
+    found = read_requests(conn, list(newest.values()))
+    return {key: request for key, request in zip(newest, found, strict=True) if request is not None}
+
+
+def read_validations(conn: sa.Connection, keys: Sequence[LinkKey]) -> dict[LinkKey, Validated]:
+    """The newest decision that freed each key."""
+    if not keys:
+        return {}
+    t = operator_action
+    statement = (
+        sa.select(t.c.link_key, t.c.at, t.c.evidence)
+        .where(t.c.link_key.in_(sorted(keys)), t.c.verb.in_(_FREEING))
+        .order_by(t.c.id)
+    )
+    return {
+        LinkKey(row.link_key): Validated(at=row.at, create_path=_shown(row.evidence)) for row in conn.execute(statement)
+    }
+
+
+def _shown(evidence: str | None) -> str | None:
+    shown: dict[str, str | None] = (json.loads(evidence) if evidence else {}).get("create_path", {})
+    return shown.get("current")
