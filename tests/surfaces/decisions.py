@@ -132,4 +132,5 @@ def documents(shop: Shop) -> dict[str, Any]:
     shop.json("principal", "add", "olga", "--role", "operator", "--token-file", token)
     found["pushlink principal revoke"] = shop.json("principal", "revoke", "olga", *WHY, "--token-file", token)
     found["pushlink principal list"] = shop.json("principal", "list")
+    shop.variables["PUSHLINK_TOKEN"] = root["token"]  # whoever comes next decides as root
     return found
