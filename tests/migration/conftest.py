@@ -1,4 +1,4 @@
-"""A stage on each database, and manifests over its links."""
+"""A stage on each database, and the command line's shop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from flows.stage import PACK, MakeStage, Stage
+from surfaces.conftest import _logs_as_they_were, local_shop, remote, shop
+
+__all__ = ["_logs_as_they_were", "local_shop", "make_stage", "remote", "shop", "stage"]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,10 @@ from pushlink.errors import CallerError
 from pushlink.surfaces.opening import open_runtime
 from pushlink.surfaces.options import ConfigOption, JsonOption, TenantOption, examples
 from pushlink.surfaces.output import Output
+from pushlink.surfaces.who import TokenFileOption, typing_now
 
 if TYPE_CHECKING:
+    from pushlink.bootstrap import Runtime
     from pushlink.migration.revalidate import Done
     from pushlink.protocol.manifest import Manifest
     from pushlink.protocol.snapshots import LinkKey
@@ -65,7 +66,9 @@ def manifest(
     _write(output, made, out)
 
 
-def validate(file: ManifestArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def validate(
+    file: ManifestArgument, token_file: TokenFileOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """Take all locks, check all that apply checks, and roll back; answers with the receipts that would be written."""
     from pushlink.migration import revalidate
 
@@ -73,7 +76,11 @@ def validate(file: ManifestArgument, config: ConfigOption = None, as_json: JsonO
     read = _read(file)
     with open_runtime(config) as runtime, _progress(output, "validate", len(read.members)) as on_progress:
         found = revalidate.validate(
-            runtime.engine, read, actor=_actor(), now=runtime.world.clock.now, on_progress=on_progress
+            runtime.engine,
+            read,
+            actor=_operator(runtime, token_file, read),
+            now=runtime.world.clock.now,
+            on_progress=on_progress,
         )
     if as_json:
         output.document({"mapping": found.done, "receipts": found.receipts})
@@ -81,7 +88,9 @@ def validate(file: ManifestArgument, config: ConfigOption = None, as_json: JsonO
         _show(output, found.done)
 
 
-def apply(file: ManifestArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def apply(
+    file: ManifestArgument, token_file: TokenFileOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """Apply a manifest whole, in one transaction; applied already, only verify that."""
     from pushlink.migration import revalidate
 
@@ -89,7 +98,11 @@ def apply(file: ManifestArgument, config: ConfigOption = None, as_json: JsonOpti
     read = _read(file)
     with open_runtime(config) as runtime, _progress(output, "apply", len(read.members)) as on_progress:
         done = revalidate.apply(
-            runtime.engine, read, actor=_actor(), now=runtime.world.clock.now, on_progress=on_progress
+            runtime.engine,
+            read,
+            actor=_operator(runtime, token_file, read),
+            now=runtime.world.clock.now,
+            on_progress=on_progress,
         )
     if as_json:
         output.document({"mapping": done})
@@ -104,6 +117,7 @@ def rollback_manifest(
         str, typer.Option("--reason", metavar="TEXT", help="Why. Default: names the operation.", show_default=False)
     ] = "",
     operation: OperationOption = "",
+    token_file: TokenFileOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -117,15 +131,21 @@ def rollback_manifest(
             runtime.engine,
             read,
             operation_id=operation or runtime.world.ids.fresh(),
-            actor=_actor(),
+            actor=_operator(runtime, token_file, read),
             now=runtime.world.clock.now,
             reason=reason,
         )
     _write(output, made, out)
 
 
-def _actor() -> str:
-    return f"cli:{getpass.getuser()}"
+def _operator(runtime: Runtime, token_file: Path | None, manifest: Manifest) -> str:
+    """Who types this, shown to be an operator of the manifest's tenant."""
+    from pushlink.operations.principals import Role
+    from pushlink.store.access import reading
+
+    with reading(runtime.engine) as conn:
+        who = typing_now(conn, token_file, now=runtime.world.clock.now(conn))
+    return who.require(Role.OPERATOR, tenant=manifest.tenant).name
 
 
 def _text(path: Path) -> str:
