@@ -461,6 +461,38 @@ BANS = [
         innocent="from pushlink import errors",
     ),
     Ban(
+        name="only a mapping manifest asks for receipts, and no update does",
+        rules=("RV-11",),
+        holds=in_rooms("flows/", "adapters/", "operations/", "worker.py", "orm.py", "bootstrap.py"),
+        find=imports_any(
+            "pushlink.protocol.receipts",
+            "pushlink.store.revalidation",
+            "pushlink.store.tables.revalidation_receipt",
+        ),
+        offending="from pushlink.store.tables import revalidation_receipt",
+        innocent="from pushlink.store.tables import remote_link",
+    ),
+    Ban(
+        name="a mapping manifest knows no remote, no record and no attempt",
+        rules=("RV-10",),
+        holds=in_rooms(
+            "migration/revalidate.py", "store/revalidation.py", "protocol/manifest.py", "protocol/receipts.py"
+        ),
+        find=imports_any(
+            "pushlink.adapters",
+            "pushlink.flows",
+            "pushlink.ports",
+            "pushlink.store.attempts",
+            "pushlink.store.events",
+            "pushlink.store.lifecycle",
+            "pushlink.store.requests",
+            "pushlink.store.slots",
+        ),
+        at=f"{SRC}migration/revalidate.py",
+        offending="from pushlink.store import lifecycle",
+        innocent="from pushlink.store import revalidation",
+    ),
+    Ban(
         name="SQL is never assembled from text",
         holds=in_python,
         excused={"tests/store/test_rules_of_rows.py": "EXPLAIN stands before the very text that the store sent"},
