@@ -174,6 +174,25 @@ CASES = [
         "profiles.main",
         both(in_profile("credential_ref", None), in_profile("auth", {"kind": "none"})),
     ),
+    Case(
+        "auth",
+        in_profile("auth", {"kind": "bearer", "name": "x-key"}),
+        "profiles.main.auth.name",
+        in_profile("auth", {"kind": "api_key", "name": "x-key"}),
+    ),
+    Case("auth", in_profile("auth", {"kind": "api_key"}), "profiles.main.auth"),
+    Case(
+        "auth",
+        in_profile("auth", {"kind": "api_key", "name": "Host"}),
+        "profiles.main.auth.name",
+        in_profile("auth", {"kind": "api_key", "name": "Host", "in": "query"}),
+    ),
+    Case(
+        "auth",
+        in_profile("auth", {"kind": "basic", "username": "ada", "secret_is": "username"}),
+        "profiles.main.auth.username",
+        in_profile("auth", {"kind": "basic", "username": "ada"}),
+    ),
     Case("secret-literal", in_profile("headers", {"X-Api-Key": "k"}), 'profiles.main.headers["X-Api-Key"]'),
     Case(
         "secret-literal",

@@ -46,17 +46,18 @@ from pushlink.adapters.prefetch import (
 )
 from pushlink.adapters.wire import (
     REPLY_HEADERS_MAX,
+    Credential,
     RequestRefused,
-    bearer_header,
     check_request,
     headers_in_bounds,
     is_framed,
     keep_headers,
+    present_credential,
 )
 from pushlink.adapters.wire_evidence import Exchange, NotWritten, Once, OnceConnector, OnceRequest
 from pushlink.errors import CallerError, Code, ConfigurationError
 from pushlink.ports import Credentials, WireError, WireReply, WireRequest
-from pushlink.protocol.contracts import Prefetch
+from pushlink.protocol.contracts import Prefetch, ProfileContract
 
 #: Bodies above this are handed over as a file, because the library warns of long byte strings.
 BODY_BYTES_AT_ONCE: Final = 1_000_000
@@ -246,15 +247,22 @@ class AiohttpTransport:
             self._egress.check(origin.host, scheme=origin.scheme)
         check_request(request.method, request.headers)
         headers = [*_OWN_HEADERS, *request.headers]
-        if profile.auth.kind == "bearer":
-            headers.append(self._authorization(profile.credential_ref, request.tenant))
-        return _Prepared(
-            method=request.method, url=build_url(origin, request.path), headers=headers, scheme=origin.scheme
-        )
+        path = request.path
+        if profile.auth.kind != "none":
+            credential = self._credential(profile, request.tenant)
+            if credential.header is not None:
+                if credential.header[0].lower() in {name.lower() for name, _ in headers}:
+                    msg = f"the header {credential.header[0].lower()} is the credential's own"
+                    raise RequestRefused(msg)
+                headers.append(credential.header)
+            if credential.query:
+                path += ("&" if "?" in path else "?") + credential.query
+        return _Prepared(method=request.method, url=build_url(origin, path), headers=headers, scheme=origin.scheme)
 
-    def _authorization(self, reference: str | None, tenant: str) -> tuple[str, str]:
+    def _credential(self, profile: ProfileContract, tenant: str) -> Credential:
+        reference = profile.credential_ref
         if reference is None:
-            msg = "the profile asks for a bearer credential and names none"
+            msg = f"the profile asks for a {profile.auth.kind} credential and names none"
             raise RequestRefused(msg)
         try:
             secret = self._credentials.resolve(reference, tenant=tenant)
@@ -262,7 +270,7 @@ class AiohttpTransport:
             # Only the type is told: a provider's own message may quote what it read.
             msg = f"the credential {reference} is not available ({type(exc).__name__})"
             raise RequestRefused(msg) from None
-        return bearer_header(secret.value, reference)
+        return present_credential(profile.auth, secret.value, reference)
 
     async def _exchange(
         self, session: aiohttp.ClientSession, prepared: _Prepared, request: WireRequest, exchange: Exchange

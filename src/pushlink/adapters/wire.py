@@ -7,13 +7,17 @@ its own framing says so (S6, S10).
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
+from urllib.parse import quote
+
+from pushlink.protocol.contracts import Auth
 
 #: Bounds of one header, and of all headers of a reply together (S6, S10).
 HEADER_VALUE_BYTES_MAX: Final = 8_192
@@ -76,12 +80,43 @@ def check_request(method: str, headers: Sequence[tuple[str, str]]) -> None:
             raise RequestRefused(msg)
 
 
-def bearer_header(secret: str, reference: str) -> tuple[str, str]:
-    """The Authorization header of a bearer secret; raises `RequestRefused` for a secret that no header can carry."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """A secret as it goes onto one request: a header, or a parameter of the query. Its `repr` shows nothing."""
+
+    header: tuple[str, str] | None = field(default=None, repr=False)
+    query: str = field(default="", repr=False)
+
+
+def present_credential(auth: Auth, secret: str, reference: str) -> Credential:
+    """The secret as the profile's `auth` presents it; raises `RequestRefused` for one that cannot be carried so."""
+    if auth.kind == "basic":
+        return Credential(header=("Authorization", "Basic " + _basic(auth, secret, reference)))
     if not _SECRET.fullmatch(secret):
         msg = f"the credential {reference} is empty, too long, or has characters that a header cannot carry"
         raise RequestRefused(msg)
-    return ("Authorization", f"Bearer {secret}")
+    if auth.kind == "bearer":
+        return Credential(header=("Authorization", f"{auth.prefix} {secret}" if auth.prefix else secret))
+    if auth.name is None:
+        msg = "the profile asks for an API key and does not say where it goes"
+        raise RequestRefused(msg)
+    if auth.location == "header":
+        return Credential(header=(auth.name, secret))
+    return Credential(query=f"{quote(auth.name, safe='')}={quote(secret, safe='')}")
+
+
+def _basic(auth: Auth, secret: str, reference: str) -> str:
+    """User and password of RFC 7617, encoded. A user with a colon could not be told from its password."""
+    if auth.secret_is == "username":  # noqa: S105 - which half of the pair the secret is
+        user, password = secret, ""
+    elif auth.username is not None:
+        user, password = auth.username, secret
+    else:
+        user, _, password = secret.partition(":")
+    if not user or ":" in user or any(ord(character) < 32 for character in user + password):  # noqa: PLR2004 - controls
+        msg = f"the credential {reference} is no user and password that a header can carry"
+        raise RequestRefused(msg)
+    return base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
 
 
 def keep_headers(raw: Iterable[tuple[bytes, bytes]], also: Iterable[str]) -> tuple[tuple[str, str], ...]:

@@ -22,6 +22,7 @@ from pushlink.packs.rules import RULE_ORDER, RULES, RULES_BY_NAME, Hit, Hits, Li
 from pushlink.packs.tree import Node, Steps, value_place, write_path
 from pushlink.protocol.body import OperationName, build_body
 from pushlink.protocol.contracts import (
+    Auth,
     Body,
     Clear,
     Condition,
@@ -151,11 +152,30 @@ def _check_credential(steps: Steps, profile: ProfileContract) -> Hits:
             )
             yield Hit("credential-missing", steps, message)
         return
+    yield from _check_auth((*steps, "auth"), profile.auth)
     if problem := grammar.credential_ref_problem(profile.credential_ref):
         yield Hit("credential-ref", (*steps, "credential_ref"), problem)
     if profile.auth.kind == "none":
         message = "The credential is never sent: auth is none. Remove one of the two."
         yield Hit("credential-unused", (*steps, "credential_ref"), message)
+
+
+#: Which kind of `auth` each of its other keys belongs to.
+_AUTH_KEYS: Final = {"prefix": "bearer", "in": "api_key", "name": "api_key", "username": "basic", "secret_is": "basic"}
+
+
+def _check_auth(steps: Steps, auth: Auth) -> Hits:
+    written = auth.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for key, kind in _AUTH_KEYS.items():
+        if key in written and auth.kind != kind:
+            yield Hit("auth", (*steps, key), f"`{key}` is of `kind: {kind}` only. Remove it, or change the kind.")
+    if auth.kind == "api_key":
+        if auth.name is None:
+            yield Hit("auth", steps, "`api_key` needs the name of its header or parameter.")
+        elif auth.location == "header":
+            yield from (Hit("auth", (*steps, "name"), problem) for problem in grammar.header_problems(auth.name, "x"))
+    if auth.kind == "basic" and auth.username is not None and auth.secret_is != "password":  # noqa: S105 - a role
+        yield Hit("auth", (*steps, "username"), "The secret is the user here. Remove the username, or `secret_is`.")
 
 
 def _check_headers(steps: Steps, headers: Mapping[str, str]) -> Hits:

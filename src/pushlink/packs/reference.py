@@ -53,7 +53,12 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "rate_limit": "How the remote says that it was asked too much, and how long it is left alone then.",
     },
     contracts.Auth: {
-        "kind": "`bearer` sends `Authorization: Bearer` and the secret; `none` sends no credential.",
+        "kind": "`bearer` and `basic` send an `Authorization` header, `api_key` a header or parameter; `none` nothing.",
+        "prefix": "With `bearer`: the word before the secret. Empty sends the secret alone.",
+        "in": "With `api_key`: whether the secret goes into a header or into the query.",
+        "name": "With `api_key`: the name of that header or parameter.",
+        "username": "With `basic`: the user; the secret is the password. Without it the secret is `user:password`.",
+        "secret_is": "With `basic`: `username` sends the secret as the user, with an empty password.",
     },
     contracts.Session: {
         "prefetch": "One GET that opens it. It is made anew when an answer says that the session is over.",

@@ -186,9 +186,17 @@ class Retry(Contract):
 
 
 class Auth(Contract):
-    """How the credential is put on a request. The secret itself is resolved inside the transport at send time."""
+    """How the credential is put on a request. The secret itself is resolved inside the transport at send time.
 
-    kind: Literal["bearer", "none"] = "bearer"
+    `prefix` belongs to `bearer`, `location` and `name` to `api_key`, `username` and `secret_is` to `basic`.
+    """
+
+    kind: Literal["bearer", "basic", "api_key", "none"] = "bearer"
+    prefix: Annotated[str, LATER] = "Bearer"
+    location: Annotated[Literal["header", "query"], LATER, Field(alias="in")] = "header"
+    name: Annotated[str | None, LATER] = None
+    username: Annotated[str | None, LATER] = None  # without one, the secret of `basic` is `user:password` as a whole
+    secret_is: Annotated[Literal["password", "username"], LATER] = "password"
 
 
 class Waivers(Contract):

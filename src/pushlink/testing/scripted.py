@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
-from pushlink.adapters.wire import bearer_header, decode_body, keep_headers
+from pushlink.adapters.wire import decode_body, keep_headers, present_credential
 from pushlink.ports import Credentials, Transport, WireError, WireReply, WireRequest, WireTrace
 from pushlink.testing.collection import Collections, RemoteOptions
 from pushlink.testing.messages import Asked, Logged, Told
@@ -59,14 +59,16 @@ class ScriptedTransport(Transport):
         return reply
 
     def _asked(self, request: WireRequest) -> Asked:
-        reference, headers = request.profile.credential_ref, request.headers
-        if self._credentials is not None and reference is not None and request.profile.auth.kind == "bearer":
+        reference, headers, path = request.profile.credential_ref, request.headers, request.path
+        if self._credentials is not None and reference is not None and request.profile.auth.kind != "none":
             secret = self._credentials.resolve(reference, tenant=request.tenant)
-            headers = (*headers, bearer_header(secret.value, reference))
+            shown = present_credential(request.profile.auth, secret.value, reference)
+            headers = headers if shown.header is None else (*headers, shown.header)
+            path += (("&" if "?" in path else "?") + shown.query) if shown.query else ""
         return Asked(
             number=next(self._numbers),
             method=request.method,
-            target=urlsplit(request.profile.base_url).path.rstrip("/") + "/" + request.path.lstrip("/"),
+            target=urlsplit(request.profile.base_url).path.rstrip("/") + "/" + path.lstrip("/"),
             headers=headers,
             body=request.body,
             prefix=self.api.options.prefix,
