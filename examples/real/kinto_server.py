@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from served import Served
+from served import Served, settled
 
 #: Which collection of the bucket holds the records of a source object, as the pack has it.
 COLLECTIONS: Mapping[str, str] = {"Country": "countries", "Subdivision": "subdivisions"}
@@ -134,7 +134,7 @@ class Kinto(Served):
 
     def requests(self) -> Counter[str]:
         """The writes in that log."""
-        lines = self._requests.read_text(encoding="utf-8").splitlines()
+        lines = settled(self._requests).splitlines()
         fields = (json.loads(line)["Fields"] for line in lines)
         return Counter(f"{entry['method']} {entry['code']}" for entry in fields if entry["method"] in WRITES)
 

@@ -19,6 +19,8 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 START_S_MAX = 90.0
+#: A server may write a request's line after its answer: a log is read when it has not grown for so long.
+QUIET_S = 0.3
 
 #: A process with these lines first ends when its standard input does, so that it never outlives the run.
 GUARD = """
@@ -82,7 +84,7 @@ class Served:
 
     def requests(self) -> Counter[str]:
         """The writes in the log, by method and status."""
-        text = _COLOUR.sub("", self.log.read_text(encoding="utf-8", errors="replace"))
+        text = _COLOUR.sub("", settled(self.log))
         return Counter(f"{method} {status}" for method, status in _WRITE.findall(text))
 
     def marks(self, source_object: str) -> Mapping[str, object]:
@@ -133,3 +135,12 @@ class Served:
         tail = self.log.read_text(encoding="utf-8", errors="replace")[-2_000:]
         msg = f"{self.name} did not start; its log ends:\n{tail}"
         raise RuntimeError(msg)
+
+
+def settled(log: Path) -> str:
+    """The text of a log that nobody writes to at the moment."""
+    size = -1
+    while (grown := log.stat().st_size) != size:
+        size = grown
+        time.sleep(QUIET_S)
+    return log.read_text(encoding="utf-8", errors="replace")
