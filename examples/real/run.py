@@ -353,7 +353,7 @@ def show(results: list[Result]) -> None:
         )
     console.print()
     console.print(table)
-    console.print("again: sent after everything was saved once more; seconds, per s: the creates; worker s, server s: CPU")
+    console.print("again: sent after saving everything once more; seconds, per s: the creates; worker s, server s: CPU")
     load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     console.print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load of the machine {load}, {os.cpu_count()} cores\n")
     for result in results:
