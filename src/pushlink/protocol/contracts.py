@@ -196,7 +196,7 @@ class Auth(Contract):
     location: Annotated[Literal["header", "query"], LATER, Field(alias="in")] = "header"
     name: Annotated[str | None, LATER] = None
     username: Annotated[str | None, LATER] = None  # without one, the secret of `basic` is `user:password` as a whole
-    secret_is: Annotated[Literal["password", "username"], LATER] = "password"
+    secret_is: Annotated[Literal["password", "username"], LATER] = "password"  # noqa: S105 - which half it is
 
 
 class Waivers(Contract):
