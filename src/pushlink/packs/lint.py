@@ -139,7 +139,9 @@ def _check_profiles(pack: Pack) -> Hits:
         yield from check_variables(steps, profile)
         if profile.session is not None:
             prefetch_steps: Steps = (*steps, "session", "prefetch")
-            yield from _check_headers((*prefetch_steps, "headers"), profile.session.prefetch.headers)
+            prefetch = profile.session.prefetch
+            # The header that asks for the token has the token's name, and a word such as Fetch in its place.
+            yield from _check_headers((*prefetch_steps, "headers"), prefetch.headers, asks_for=prefetch.capture)
             yield from check_prefetch(prefetch_steps, profile, profile.session.prefetch)
         yield from check_profile_answers(steps, profile)
 
@@ -178,11 +180,12 @@ def _check_auth(steps: Steps, auth: Auth) -> Hits:
         yield Hit("auth", (*steps, "username"), "The secret is the user here. Remove the username, or `secret_is`.")
 
 
-def _check_headers(steps: Steps, headers: Mapping[str, str]) -> Hits:
+def _check_headers(steps: Steps, headers: Mapping[str, str], *, asks_for: str | None = None) -> Hits:
     seen: dict[str, str] = {}
     for name, value in headers.items():
         yield from (Hit("header", (*steps, name), problem) for problem in grammar.header_problems(name, value))
-        if grammar.secret_suspected(name, value):
+        is_question = asks_for is not None and name.lower() == asks_for.lower()
+        if not is_question and grammar.secret_suspected(name, value):
             message = "This looks like a secret. Put it where credential_ref can find it, and remove it from the pack."
             yield Hit("secret-literal", (*steps, name), message)
         if (first := seen.setdefault(name.lower(), name)) != name:
