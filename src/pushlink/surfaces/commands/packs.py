@@ -52,9 +52,8 @@ def _show_checked(output: Output, one: CheckedPack) -> None:
         place = f"{finding.file}:{finding.line}:{finding.column}"
         output.say(f"{place}: {finding.severity}: {finding.path or '(document)'}: {finding.message}{rule}")
     if one.is_usable:
-        output.say(
-            f"{one.file}: {one.pack} {one.version} can be used, with {one.actions} action{'' if one.actions == 1 else 's'}."
-        )
+        count = "1 action" if one.actions == 1 else f"{one.actions} actions"
+        output.say(f"{one.file}: {one.pack} {one.version} can be used, with {count}.")
     else:
         output.say(f"{one.file}: it cannot be used; mend what is listed.")
 
