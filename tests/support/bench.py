@@ -102,6 +102,7 @@ class Bench:
             bind={"Person": PERSON},
             metadata=METADATA,
             parts=Parts(engine=engine, clock=self.clock, credentials=self.credentials, transport=lambda: self.wire),
+            state_directory=None,  # benches share a database; a new directory on it would be taken for a clone
         )
         self.database = Database(engine=engine, clock=self.clock)
         self.accepted: Remembered[bool] | None = None
