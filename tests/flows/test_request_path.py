@@ -86,11 +86,10 @@ def test_an_async_session_saves_in_its_own_transaction(mapped: Stage, dialect: s
     pytest.importorskip("greenlet", reason="SQLAlchemy's asyncio needs greenlet")
     from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-    if dialect == "sqlite":
-        pytest.skip("no asynchronous driver of SQLite is among the locked packages")
+    url = mapped.engine.url.set(drivername="sqlite+aiosqlite") if dialect == "sqlite" else mapped.engine.url
 
     async def run() -> None:
-        engine = create_async_engine(mapped.engine.url)
+        engine = create_async_engine(url)
         try:
             async with AsyncSession(engine) as session:
                 session.add(row := Person(id=1, name="Ada"))
