@@ -425,6 +425,31 @@ def test_a_merged_record_is_a_candidate_on_a_link_that_suspends() -> None:
     assert update_event(same) is UpdateEvent.APPLIED
 
 
+@pytest.mark.rule("D-25")
+@pytest.mark.parametrize(
+    ("reply", "event", "remote_id", "candidates"),
+    [
+        (answer(200, body({"id": "8"})), UpdateEvent.APPLIED, "8", ()),
+        (answer(202, body({"id": "8"})), UpdateEvent.APPLIED, "8", ()),
+        (answer(200, body({"id": "7"})), UpdateEvent.APPLIED, None, ()),
+        (answer(204), UpdateEvent.APPLIED, None, ()),
+        (answer(200, body({"id": True})), UpdateEvent.REMOTE_CONFLICT, None, ()),
+        (answer(200, body({"id": "things"})), UpdateEvent.REMOTE_CONFLICT, None, ("things",)),
+        (answer(200, body({"id": "8", "merged_into": "9"})), UpdateEvent.REMOTE_CONFLICT, None, ("9", "8")),
+    ],
+    ids=["new", "any success", "the same", "no body", "no id", "the collection", "merged"],
+)
+def test_an_id_that_may_change_is_read_from_every_answer_to_an_update(
+    reply: StoredReply, event: UpdateEvent, remote_id: str | None, candidates: tuple[str, ...]
+) -> None:
+    """A new id comes with the verdict; one that cannot be used, or a merged record, is left to a person."""
+    merged = {"merged": {"successor": [{"from": "$response.body#/merged_into"}]}}
+    history = History(credential_proven=True, canonical_id="7")
+    create = {"response": {"id": [{"from": "$response.body#/id"}], "id_rule": {"mutable": True}}}
+    verdict = judge(reply, UPDATE, history, update=merged, create=create)
+    assert (update_event(verdict), verdict.remote_id, verdict.candidates) == (event, remote_id, candidates)
+
+
 # ------------------------------------------------------------------------------------------- versions, composites
 
 

@@ -163,6 +163,7 @@ CHANGED: dict[str, Any] = {
     "action.create.response.id_rule.canonical": "integer_v1",
     "action.create.response.id_rule.pattern": "[0-9]+",
     "action.create.response.id_rule.length_max": 9,
+    "action.create.response.id_rule.mutable": True,
     "action.update.method": "PUT",
     "action.update.path": "/others/{remote_id}",
     "action.update.headers": {"X-A": "1"},

@@ -109,11 +109,21 @@ def judge_fetched(claimed: ClaimedUpdate, unfetched: Unfetched, reply: StoredRep
 
 
 def _reading(contract: ActionContract) -> ActionContract:
-    """The action with a read in the update's place: a 200 is done, and there is nothing to assert or to hold."""
+    """The action with a read in the update's place: a 200 is done, and there is nothing to assert or to hold.
+
+    A read gives no record another id, so one that differs is another record's.
+    """
     update = contract.update
     if update is None:
         return contract
-    return contract.model_copy(update={"update": update.model_copy(update={"success": _READ, "precondition": None})})
+    response = contract.create.response
+    fixed = response.model_copy(update={"id_rule": response.id_rule.model_copy(update={"mutable": False})})
+    return contract.model_copy(
+        update={
+            "create": contract.create.model_copy(update={"response": fixed}),
+            "update": update.model_copy(update={"success": _READ, "precondition": None}),
+        }
+    )
 
 
 def _version(claimed: ClaimedUpdate, unfetched: Unfetched, reply: StoredReply, world: World) -> Fetched | Settle:

@@ -94,7 +94,7 @@ def relocate(acting: Acting) -> Effects:
         locator_key=key,
     )
     with _claiming_the_remote_record(acting):
-        is_written = links.write_relocation(acting.conn, item, now=acting.now)
+        [is_written] = links.write_relocations(acting.conn, [item], now=acting.now)
     if not is_written:
         raise acting.stale()
     slots.forget_applied(acting.conn, [link.link_key])

@@ -10,7 +10,7 @@ from pushlink.errors import Code
 from pushlink.flows.mirrors import MirrorDue
 from pushlink.ports import RecordRef, StateSeen
 from pushlink.protocol.evidence import StoredReply
-from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, Document, WritebackSnapshot
+from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, Document, LocatorKey, WritebackSnapshot
 from pushlink.protocol.states import CreateEvent, Hold, UpdateEvent
 from pushlink.store.attempts import Checkpoint
 from pushlink.store.credential_states import CredentialKey
@@ -77,6 +77,15 @@ class Withheld:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewId:
+    """The id that an applied update gave its record, and the key under which the remote record is claimed by it."""
+
+    remote_id: str
+    canonical_id: str
+    locator_key: LocatorKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """One reply and what it means for a create or an update."""
 
@@ -105,6 +114,7 @@ class Answer:
     remote_version: str | None = None  # the version that the answer shows of the record
     forgets_version: bool = False  # an update was applied, so the version that the link has is not the record's
     names: str | None = None  # an update was applied under these names, which are not those that the link shows
+    new_id: NewId | None = None  # an update was applied, and its record has this id from now on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from pushlink.errors import Code, Contended, ProtocolViolation
 from pushlink.flows.followups import Followup, insert_followups
 from pushlink.flows.marks import BEHIND, raise_mark
 from pushlink.flows.mirrors import MirrorDue, Mirrors
+from pushlink.flows.relocating import relocate_links
 from pushlink.flows.step_items import (
     Adoption,
     Answer,
@@ -153,6 +154,7 @@ class Steps:
         mine = self._mine(conn, items)
         fresh = [i for i in items if mine[i.attempt.id] == "mine"]
         responses.insert_responses(conn, [_received(i, late=False) for i in fresh], now=now)
+        fresh = relocate_links(conn, fresh, now=now)
         linked = self._finalize_links(conn, [i for i in fresh if i.link is not None], now)
         self._suspend_links(conn, [_suspension(i, i.link_before) for i in fresh if i.suspends and i.link_before], now)
         conflicts = {

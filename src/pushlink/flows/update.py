@@ -17,20 +17,20 @@ from pushlink.flows.create import record_tx
 from pushlink.flows.effects import Effect, Flow, Send, Tx
 from pushlink.flows.fetching import Unfetched, fetch_request, is_unfetched, judge_fetched
 from pushlink.flows.sending import answer_of, checkpoint_of, history_of, wire_request
-from pushlink.flows.step_items import Answer, ClaimGone, Granted, Permission, Settle, Suspension
+from pushlink.flows.step_items import Answer, ClaimGone, Granted, NewId, Permission, Settle, Suspension
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.protocol.drift import Hit, stops_update, suspends_link
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.failures import RenderFailure
-from pushlink.protocol.identity import update_idempotency_key
+from pushlink.protocol.identity import locator_key, update_idempotency_key
 from pushlink.protocol.outcome import History, Verdict, interpret, update_event
 from pushlink.protocol.render import render_update
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, ProfileSnapshot, SourceValues
 from pushlink.protocol.states import USABLE_LINKS, Hold, Operation, UpdateEvent
 from pushlink.store.active import ActiveAction
 from pushlink.store.lifecycle import Claims, Move
-from pushlink.store.rows import LinkRow, RequestRow, write_headers, write_names
+from pushlink.store.rows import LinkRow, RequestRow, slots_of, write_headers, write_names
 
 #: Updates that end because the remote record is not the one that was linked suspend the link as well.
 _SUSPENDS = frozenset({UpdateEvent.REMOTE_GONE, UpdateEvent.REMOTE_CONFLICT})
@@ -237,7 +237,17 @@ def _answer(
         link_before=ready.link,
         forgets_version=event is UpdateEvent.APPLIED and has_version,
         names=_other_names(claimed, ready.link) if event is UpdateEvent.APPLIED else None,
+        candidate_id=verdict.remote_id or answer.candidate_id,
+        new_id=_new_id(ready.link, verdict),
     )
+
+
+def _new_id(link: LinkRow, verdict: Verdict) -> NewId | None:
+    """The record's new id, where the remote gave it one."""
+    if verdict.remote_id is None or verdict.canonical_id is None:
+        return None
+    key = locator_key(slots_of(link), scope=link.destination_scope, canonical_id=verdict.canonical_id)
+    return NewId(remote_id=verdict.remote_id, canonical_id=verdict.canonical_id, locator_key=key)
 
 
 def _other_names(claimed: ClaimedUpdate, link: LinkRow) -> str | None:

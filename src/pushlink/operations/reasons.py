@@ -165,7 +165,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
     ),
     _C.LOCATOR_CONFLICT: Reason(
         "Another link owns the remote record that the answer named.",
-        "Compare both records; retire the other link, or dispose of the id.",
+        "Compare both records; retire one of the links, or dispose of the id.",
     ),
     _C.MIRROR_FAILED: Reason(
         "The remote id is safe, but could not be written into the record's fields yet.", "Nothing; it is tried again."

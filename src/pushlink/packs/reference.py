@@ -259,6 +259,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "canonical": "How an id is written for comparison.",
         "pattern": "A pattern of the whole id. Another text is no id.",
         "length_max": "The longest id, in characters.",
+        "mutable": "An update may give the record another id. It is read where `id` says, and the link follows.",
     },
     contracts.Mapping: {
         "source": "The source field that is read.",

@@ -143,6 +143,19 @@ def extract_known(action: ActionContract, reply: StoredReply, client_id: str | N
     return read_remote_id(action, client_id)
 
 
+def extract_again(action: ActionContract, reply: StoredReply, canonical_id: str) -> Extracted | NoId | None:
+    """Another id than `canonical_id` in the answer to an update; `None` where it shows that one, or none at all.
+
+    Where the pack says that ids change, it stands wherever the create's answers have it, and one that cannot be used
+    is told as such. Elsewhere only a body speaks of the record itself: a header may name another resource.
+    """
+    is_mutable = action.create.response.id_rule.mutable
+    found = extract_id(action, reply, headers=is_mutable)
+    if isinstance(found, NoId):
+        return found if is_mutable and found.reason not in _SAYS_NOTHING else None
+    return None if found.canonical == canonical_id else found
+
+
 def extract_candidates(action: ActionContract, reply: StoredReply) -> tuple[str, ...]:
     """Every id that an answer names without being a success: evidence for a person, adopted by nobody (D-27)."""
     response = action.create.response

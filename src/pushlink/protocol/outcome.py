@@ -20,9 +20,9 @@ from pushlink.protocol.declarations import Reading, asserts_hold, declared_readi
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.extract import (
     CANDIDATES_MAX,
+    extract_again,
     extract_candidates,
     extract_first,
-    extract_id,
     extract_known,
     extract_named,
     extract_version,
@@ -72,7 +72,10 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The verdict on one send. `row` names the row of the table; `evidence` holds no text of a body."""
+    """The verdict on one send. `row` names the row of the table; `evidence` holds no text of a body.
+
+    An applied update has an id only where the remote gave its record another one.
+    """
 
     effect: Effect
     disposition: Disposition
@@ -155,7 +158,9 @@ def interpret(
         meaning = MATCHED
     elif operation is Operation.UPDATE:
         successors = _successors(action, reply, history)
-        if meaning is APPLIED and (successors or _names_another(action, reply, history)):
+        found = _another(action, reply, history) if meaning is APPLIED else None
+        is_new_id = isinstance(found, Extracted) and action.create.response.id_rule.mutable
+        if meaning is APPLIED and (successors or (found is not None and not is_new_id)):
             meaning = replace(APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CHANGED)
     meaning = _looked_up(operation, action, reply, meaning, history)
     is_throttle = meaning.code is Code.THROTTLED
@@ -169,7 +174,9 @@ def interpret(
         row=reading.row,
         remote_id=identified.remote_id if identified else None,
         canonical_id=identified.canonical if identified else None,
-        candidates=successors if operation is Operation.UPDATE else _candidates(action, reply, found, reading, meaning),
+        candidates=_others(successors, found, meaning)
+        if operation is Operation.UPDATE
+        else _candidates(action, reply, found, reading, meaning),
         remote_version=extract_version(action, reply) if meaning is APPLIED else None,
         retry_after_ms=_wait_ms(reading, profile, reply, received_at, is_throttle=is_throttle) if is_retry else None,
         burns_retry=is_retry and meaning.burns_retry,
@@ -271,12 +278,16 @@ def _after_history(operation: Operation, meaning: Meaning, profile: ProfileContr
             return meaning
 
 
-def _names_another(action: ActionContract, reply: StoredReply, history: History) -> bool:
-    """Whether the answer to an update shows another record than the linked one: merged, or the wrong route."""
-    if history.canonical_id is None or reply.status != 200:  # noqa: PLR2004  (other successes carry no representation)
-        return False
-    found = extract_id(action, reply, headers=False)
-    return isinstance(found, Extracted) and found.canonical != history.canonical_id
+def _another(action: ActionContract, reply: StoredReply, history: History) -> Extracted | NoId | None:
+    """The other id that the answer to an update shows: of a record that was merged, of the wrong route, or a new one.
+
+    Only a 200 carries a representation of the record, unless the pack says that ids change.
+    """
+    if history.canonical_id is None:
+        return None
+    if reply.status != 200 and not action.create.response.id_rule.mutable:  # noqa: PLR2004
+        return None
+    return extract_again(action, reply, history.canonical_id)
 
 
 def _successors(action: ActionContract, reply: StoredReply, history: History) -> tuple[str, ...]:
@@ -288,6 +299,14 @@ def _successors(action: ActionContract, reply: StoredReply, history: History) ->
     return tuple(
         text for text, found in named if isinstance(found, Extracted) and found.canonical != history.canonical_id
     )
+
+
+def _others(successors: tuple[str, ...], found: Extracted | NoId | None, meaning: Meaning) -> tuple[str, ...]:
+    """What the answer to an update names beside the linked record, for the person who decides."""
+    if meaning is APPLIED or found is None:
+        return successors
+    named = found.candidate if isinstance(found, NoId) else found.remote_id
+    return tuple(dict.fromkeys(text for text in (*successors, named) if text is not None))
 
 
 def _candidates(

@@ -52,6 +52,7 @@ class IdRule(Contract):
     canonical: Canonical = Canonical.EXACT_V1
     pattern: str | None = None
     length_max: Annotated[int, Field(ge=1)] | None = None
+    mutable: Annotated[bool, LATER] = False  # an update may give the record another id, and its answer shows it
 
 
 class CompositeId(Contract):

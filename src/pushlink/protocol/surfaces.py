@@ -150,6 +150,7 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     "action.create.response.id_rule.canonical": _S.DESTINATION,
     "action.create.response.id_rule.pattern": _S.RESPONSE,
     "action.create.response.id_rule.length_max": _S.RESPONSE,
+    "action.create.response.id_rule.mutable": _S.RESPONSE,
     "action.create.conflict[].variant": _S.RESPONSE,
     **{
         f"action.create.{name}.{part}": _S.RESPONSE

@@ -174,18 +174,24 @@ class Relocation:
     locator_key: LocatorKey
 
 
-def write_relocation(conn: sa.Connection, item: Relocation, *, now: dt.datetime) -> bool:
-    """Write it on the row version that was read; what was known of the old record's version goes with it."""
-    return _rewrite(
-        conn,
-        item.link_id,
-        item.row_version,
-        now,
-        remote_id=item.remote_id,
-        remote_id_canonical=item.remote_id_canonical,
-        locator_key=item.locator_key,
-        remote_version=None,
-    )
+def write_relocations(conn: sa.Connection, items: Sequence[Relocation], *, now: dt.datetime) -> list[bool]:
+    """Write each on the row version that was read; what was known of the old record's version goes with it.
+
+    The unique key of remote records has the last word: an id that another live link has raises an integrity error.
+    """
+    return [
+        _rewrite(
+            conn,
+            item.link_id,
+            item.row_version,
+            now,
+            remote_id=item.remote_id,
+            remote_id_canonical=item.remote_id_canonical,
+            locator_key=item.locator_key,
+            remote_version=None,
+        )
+        for item in items
+    ]
 
 
 def _rewrite(conn: sa.Connection, link_id: str, row_version: int, now: dt.datetime, **values: object) -> bool:
