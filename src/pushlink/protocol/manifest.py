@@ -8,26 +8,34 @@ leaves behind, and what stands in its way, is in `receipts.py`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
-from pushlink.errors import CallerError
 from pushlink.protocol import fingerprints
-from pushlink.protocol.snapshots import Digest, InstallId, LinkKey, canonical, digest, digest_bytes
+from pushlink.protocol.documents import (
+    FINDINGS_SHOWN_MAX,
+    LINK_KEY,
+    MEMBERS_MAX,
+    SHA256,
+    Approval,
+    Kind,
+    approve,
+    out_of_order,
+    parts,
+    read_document,
+    unplain,
+    unplain_authority,
+    write_document,
+)
+from pushlink.protocol.snapshots import Digest, InstallId, LinkKey, digest
+
+#: What is handed on from `documents.py`.
+__all__ = ["FINDINGS_SHOWN_MAX", "MEMBERS_MAX", "Approval", "approve"]
 
 #: The version of the document's form.
 FORMAT: Final = 1
-
-#: More members than anybody can have meant; the bound keeps a mistaken file out of memory.
-MEMBERS_MAX: Final = 100_000
-
-#: Findings that an error shows; it says how many there are.
-FINDINGS_SHOWN_MAX: Final = 50
 
 #: The columns of a link that a row digest binds: identity, remote record, snapshots, fingerprints and pointer. What
 #: ordinary traffic rewrites (display names, mirror status, remote version, times) is not among them.
@@ -69,8 +77,6 @@ ALGORITHMS: Final[Mapping[str, int]] = {
     "row_digest": 1,
 }
 
-_LINK_KEY: Final = re.compile(r"lk1_[0-9a-f]{64}")
-_SHA256: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _FINGERPRINT: Final = re.compile(r"(?P<surface>mapping|body)(?P<version>[1-9][0-9]{0,3}):[0-9a-f]{64}")
 
 
@@ -91,14 +97,6 @@ class Member:
     row_digest: Digest
     old: MappingState
     new: MappingState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
-    """Who decided that the mappings mean the same, and the digest of the text in which they said so."""
-
-    who: str
-    digest: Digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,20 +140,13 @@ def row_after(row: BoundRow, state: MappingState, operation_id: str) -> dict[str
     }
 
 
-def approve(who: str, text: str) -> Approval:
-    """An approval of a text; raises `CallerError` for one that says nothing."""
-    if not text.strip():
-        raise CallerError("The approval is empty.", next_step="write down who decided, and why the mappings are equal")
-    return Approval(who=who, digest=digest_bytes(text.encode()))
-
-
 def new_manifest(
     *, operation_id: str, tenant: str, reason: str, approval: Approval, members: Iterable[Member]
 ) -> Manifest:
     """A manifest of this release's rules; raises `CallerError` with every finding that reading it would have."""
     ordered = sorted(members, key=lambda member: member.link_key)
     content = _content(operation_id, tenant, reason, approval, ALGORITHMS, ordered)
-    return read_manifest(_text(canonical(content)))
+    return read_manifest(write_document(content))
 
 
 # ------------------------------------------------------------------------------------------------ writing, reading
@@ -171,31 +162,12 @@ def write_manifest(manifest: Manifest) -> str:
         manifest.algorithms,
         manifest.members,
     )
-    return _text(canonical(content))
+    return write_document(content)
 
 
 def read_manifest(text: str) -> Manifest:
     """Read a manifest; raises `CallerError` with everything that is wrong with it, before any row is looked at."""
-    try:
-        document = json.loads(text, object_pairs_hook=_once)
-    except ValueError as error:
-        raise _refused([f"it is no JSON document: {error}"]) from None
-    except RecursionError:
-        raise _refused(["it is nested too deeply"]) from None
-    if said := _shape(document):
-        raise _refused(said)
-    content = document["manifest"]
-    said = list(_problems(content))
-    try:
-        body = canonical(content)
-    except (ValueError, RecursionError) as error:
-        raise _refused([*said, f"it has no canonical form: {error}"]) from None
-    if document["digest"] != hashed(body):
-        said.append("the digest is not that of the manifest")
-    elif not said and text.removesuffix("\n") != _text(body).removesuffix("\n"):
-        said.append("the text is not in its canonical form (RFC 8785)")
-    if said:
-        raise _refused(said)
+    content, digest_of = read_document(_KIND, text)
     return Manifest(
         operation_id=content["operation_id"],
         tenant=content["tenant"],
@@ -203,18 +175,8 @@ def read_manifest(text: str) -> Manifest:
         approval=Approval(**content["approval"]),
         algorithms=content["algorithms"],
         members=tuple(_member(item) for item in content["members"]),
-        digest=hashed(body),
+        digest=digest_of,
     )
-
-
-def hashed(body: bytes) -> Digest:
-    """The digest of a manifest whose canonical form is `body`."""
-    return Digest("sha256:" + hashlib.sha256(body).hexdigest())
-
-
-def _text(body: bytes) -> str:
-    # Canonical as well: the two names are in order.
-    return f'{{"digest":"{hashed(body)}","manifest":{body.decode()}}}\n'
 
 
 def _content(
@@ -258,27 +220,9 @@ def _member(item: Mapping[str, Any]) -> Member:
     )
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        msg = "an object has one name twice"
-        raise ValueError(msg)
-    return found
-
-
-def _refused(findings: Sequence[str]) -> CallerError:
-    more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
-    return CallerError(
-        f"The manifest cannot be used: {findings[0]}{more}.",
-        evidence={"findings": list(findings[:FINDINGS_SHOWN_MAX]), "count": len(findings)},
-        next_step="make it anew with `pushlink mapping manifest`; a manifest is never edited",
-    )
-
-
 # ------------------------------------------------------------------------------------------------ what is wrong
 
 _STATE: Final = tuple(field.name for field in fields(MappingState))
-_OUTER: Final = {"digest": str, "manifest": dict}
 _INNER: Final = {
     "kind": str,
     "format": int,
@@ -293,68 +237,37 @@ _MEMBER: Final = {"link_key": str, "row_digest": str, "old": dict, "new": dict}
 _TEXTS: Final = dict.fromkeys(_STATE, str)
 
 
-def _shape(document: Any) -> list[str]:
-    """Names and types, all the way down; nothing else is looked at before they are right."""
-    said = list(_parts("the document", document, _OUTER))
+def _shape(content: Mapping[str, Any]) -> list[str]:
+    said = list(parts("the manifest", content, _INNER))
     if said:
         return said
-    content = document["manifest"]
-    said = list(_parts("the manifest", content, _INNER))
-    if said:
-        return said
-    if content["kind"] != "mapping_manifest" or content["format"] != FORMAT:
-        return [f"it is {content['kind']!r} of format {content['format']!r}; this release reads format {FORMAT}"]
-    said += _parts("the approval", content["approval"], {"who": str, "digest": str})
-    said += _parts("the algorithms", content["algorithms"], dict.fromkeys(ALGORITHMS, int))
+    said += parts("the approval", content["approval"], {"who": str, "digest": str})
+    said += parts("the algorithms", content["algorithms"], dict.fromkeys(ALGORITHMS, int))
     for place, member in enumerate(content["members"], 1):
-        wrong = list(_parts(f"member {place}", member, _MEMBER))
+        wrong = list(parts(f"member {place}", member, _MEMBER))
         for side in ("old", "new") if not wrong else ():
-            wrong += _parts(f"member {place}, {side}", member[side], _TEXTS)
+            wrong += parts(f"member {place}, {side}", member[side], _TEXTS)
         said += wrong
     return said
 
 
-def _parts(what: str, value: Any, wanted: Mapping[str, type]) -> Iterator[str]:
-    if not isinstance(value, dict) or value.keys() != wanted.keys():
-        yield f"{what} must have exactly {', '.join(wanted)}"
-        return
-    for name, kind in wanted.items():
-        if type(value[name]) is not kind:
-            yield f"{what} has a {name} of another type"
-
-
 def _problems(content: Mapping[str, Any]) -> Iterator[str]:
-    approval, members = content["approval"], content["members"]
-    for name, text in (
-        ("operation_id", content["operation_id"]),
-        ("reason", content["reason"]),
-        ("approval.who", approval["who"]),
-    ):
-        yield from _unplain(name, text)
-    if content["tenant"]:
-        yield from _unplain("tenant", content["tenant"])
-    if not _SHA256.fullmatch(approval["digest"]):
-        yield "approval.digest is no digest"
+    yield from unplain_authority(content)
+    members = content["members"]
     for name, version in content["algorithms"].items():
         if not 1 <= version <= ALGORITHMS[name]:
             yield f"this release does not know version {version} of {name}"
     if not 1 <= len(members) <= MEMBERS_MAX:
         yield f"a manifest has 1 to {MEMBERS_MAX} members, this one has {len(members)}"
-    before = ""
+    yield from out_of_order([member["link_key"] for member in members])
     for place, member in enumerate(members, 1):
-        key = member["link_key"]
-        if key == before:
-            yield f"member {place}: the link {key} is there twice"
-        elif key < before:
-            yield f"member {place}: members are not sorted by link key"
-        before = key
         yield from _member_problems(place, member)
 
 
 def _member_problems(place: int, member: Mapping[str, Any]) -> Iterator[str]:
-    if not _LINK_KEY.fullmatch(member["link_key"]):
+    if not LINK_KEY.fullmatch(member["link_key"]):
         yield f"member {place}: link_key is no link key"
-    if not _SHA256.fullmatch(member["row_digest"]):
+    if not SHA256.fullmatch(member["row_digest"]):
         yield f"member {place}: row_digest is no digest"
     for side in ("old", "new"):
         for surface in ("mapping", "body"):
@@ -364,18 +277,11 @@ def _member_problems(place: int, member: Mapping[str, Any]) -> Iterator[str]:
                 yield f"member {place}, {side}: {name} is no fingerprint of this surface"
             elif int(found["version"]) > ALGORITHMS[name]:
                 yield f"member {place}, {side}: this release does not know version {found['version']} of {name}"
-        yield from _unplain(f"member {place}, {side}: install_id", member[side]["install_id"])
+        yield from unplain(f"member {place}, {side}: install_id", member[side]["install_id"])
     if member["old"] == member["new"]:
         yield f"member {place}: nothing changes for the link {member['link_key']}"
 
 
-def _unplain(name: str, text: str) -> Iterator[str]:
-    """Authority is given in plain texts: there, trimmed, composed (NFC), and without invisible characters."""
-    if not text.strip():
-        yield f"{name} is empty"
-    elif text != text.strip():
-        yield f"{name} has blanks around it"
-    elif not unicodedata.is_normalized("NFC", text):
-        yield f"{name} is not in the composed form of Unicode (NFC)"
-    elif any(unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"} for character in text):
-        yield f"{name} has characters that nobody sees"
+_KIND: Final = Kind(
+    name="mapping_manifest", format=FORMAT, command="pushlink mapping manifest", shape=_shape, problems=_problems
+)
