@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -20,6 +21,11 @@ from pushlink.store.tables import METADATA, deployment, push_attempt, push_reque
 NOW = dt.datetime(2023, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
 OpenEngine: TypeAlias = Callable[[str], sa.Engine]
 VERSION = sa.table(revisions.VERSION_TABLE, sa.column("version_num"))
+REVISIONS = tuple(
+    sorted(path.name[:4] for path in (Path(revisions.__file__).parent / "migrations/versions").glob("[0-9]*.py"))
+)
+HEAD = REVISIONS[-1]
+NEXT = f"{int(HEAD) + 1:04}"
 
 
 @pytest.fixture
@@ -66,7 +72,7 @@ def test_migrations_from_nothing_end_at_the_tables_of_the_code(engine: sa.Engine
 def test_the_check_finds_nothing_to_say_about_a_migrated_database(engine: sa.Engine) -> None:
     """Alembic's own comparison agrees, and the triggers are there."""
     state = schema.check(engine)
-    assert state == schema.SchemaState(current="0006", head="0006", pending=(), differences=())
+    assert state == schema.SchemaState(current=HEAD, head=HEAD, pending=(), differences=())
     assert state.is_current
 
 
@@ -216,7 +222,7 @@ def test_the_host_s_own_revisions_are_left_alone(empty: sa.Engine) -> None:
     assert schema.check(empty).is_current
     with empty.connect() as conn:
         assert conn.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all() == ["host"]
-        assert conn.execute(sa.select(VERSION.c.version_num)).scalars().all() == ["0006"]
+        assert conn.execute(sa.select(VERSION.c.version_num)).scalars().all() == [HEAD]
 
 
 # ------------------------------------------------------------------------------------------------ what the check says
@@ -224,12 +230,10 @@ def test_the_host_s_own_revisions_are_left_alone(empty: sa.Engine) -> None:
 
 def test_the_check_says_what_is_pending(empty: sa.Engine) -> None:
     """An empty database waits for every revision, an older one for the later ones, and it changes neither."""
-    assert schema.check(empty) == schema.SchemaState(
-        current=None, head="0006", pending=("0001", "0002", "0003", "0004", "0005", "0006"), differences=()
-    )
+    assert schema.check(empty) == schema.SchemaState(current=None, head=HEAD, pending=REVISIONS, differences=())
     schema.upgrade(empty, "0001")
     state = schema.check(empty)
-    assert (state.current, state.pending, state.is_current) == ("0001", ("0002", "0003", "0004", "0005", "0006"), False)
+    assert (state.current, state.pending, state.is_current) == ("0001", REVISIONS[1:], False)
     assert "add column: pushlink_push_attempt, dispatch_lane" in state.differences
     assert schema.check(empty) == state
 
@@ -294,7 +298,7 @@ def test_an_older_database_is_refused_with_the_command_to_run(empty: sa.Engine, 
     with empty.connect() as conn, pytest.raises(ConfigurationError) as caught:
         revisions.require_current(conn)
     assert caught.value.code is Code.SCHEMA_OUTDATED
-    assert caught.value.evidence == {"current": revision, "head": "0006"}
+    assert caught.value.evidence == {"current": revision, "head": HEAD}
     assert caught.value.next_step == "pushlink db upgrade"
 
 
@@ -302,14 +306,14 @@ def test_an_older_database_is_refused_with_the_command_to_run(empty: sa.Engine, 
 def test_a_database_of_the_next_release_is_accepted_and_of_a_later_one_refused(engine: sa.Engine) -> None:
     """During an upgrade neighbours run side by side; an upgrade by the older one leaves the database as it is."""
     with engine.begin() as conn:
-        conn.execute(VERSION.update().values(version_num="0007"))
+        conn.execute(VERSION.update().values(version_num=NEXT))
         revisions.require_current(conn)
     schema.upgrade(engine)
     state = schema.check(engine)
-    assert (state.current, state.pending) == ("0007", ())
+    assert (state.current, state.pending) == (NEXT, ())
     with engine.begin() as conn:
-        conn.execute(VERSION.update().values(version_num="0008"))
-        with pytest.raises(ConfigurationError, match="this release knows 0006") as caught:
+        conn.execute(VERSION.update().values(version_num=f"{int(HEAD) + 2:04}"))
+        with pytest.raises(ConfigurationError, match=f"this release knows {HEAD}") as caught:
             revisions.require_current(conn)
     assert "the release of pushlink that" in str(caught.value.next_step)
 
