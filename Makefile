@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test drift real bench-small lint format types imports check lock clean
+.PHONY: help setup demo test drift real kill bench-small lint format types imports check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ drift: $(STAMP) ## make every change of the drift matrix and show what was obser
 
 real: $(STAMP) ## push real data to a real server that nobody here wrote, and compare
 	$(BIN)/python examples/real/run.py
+
+kill: $(STAMP) ## kill a worker with requests in flight, start another, and count what the remote got
+	$(BIN)/python examples/kill/run.py
 
 bench-small: $(STAMP) ## measure pushes per second beside a job queue that does the same requests
 	$(BIN)/python -m benchmarks.small
