@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from rich.box import SIMPLE_HEAD
@@ -31,6 +30,7 @@ from pushlink import Runtime
 from pushlink.packs.loader import load_pack_text
 from pushlink.store.catalog import apply_pack
 from pushlink.store.schema import upgrade
+from pushlink.store.tables import attempt_event, push_attempt
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating
 from pushlink.testing.remote import FaultyRemote
@@ -91,6 +91,8 @@ ORDER = sa.Table(
     "orders", HOST, sa.Column("id", sa.Integer, primary_key=True), sa.Column("number", sa.Text, nullable=False)
 )
 
+PARKED = push_attempt.c.status == "ambiguous_remote_effect"
+
 console = Console(width=120, highlight=False)
 
 
@@ -148,7 +150,7 @@ def run(database: str, url: str, folder: Path, in_flight: int, waiting: int) -> 
         try:
             prepare(pl, remote.base_url, result.saved)
             kill_in_flight(folder, remote, result)
-            result.unstarted = rows(pl, "remote_io_started_at IS NULL AND send_count = 0")
+            result.unstarted = rows(pl, push_attempt.c.first_io_at.is_(None))
             result.expect("creates that no worker had started", waiting, result.unstarted)
             remote.calm()
             work_again(pl, folder)
@@ -208,7 +210,7 @@ def work_again(pl: Runtime, folder: Path) -> None:
     """A second worker: it recovers what the dead one held as soon as its leases end, and is asked to stop then."""
     with worker(folder) as process:
         end = time.monotonic() + PATIENCE_S
-        while rows(pl, "status IN ('pending', 'processing')") and time.monotonic() < end:
+        while rows(pl, push_attempt.c.status.in_(["pending", "processing"])) and time.monotonic() < end:
             time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=PATIENCE_S)
@@ -221,25 +223,23 @@ def judge(pl: Runtime, remote: FaultyRemote, result: Result) -> None:
     result.twice = sum(1 for count in counts.values() if count > 1)
     result.expect("records that the remote has twice", 0, result.twice)
     result.expect("records that reached the remote", result.saved, len(counts))
-    result.finished = rows(pl, "status = 'finalized'")
-    result.parked = rows(pl, "status = 'ambiguous_remote_effect'")
-    result.with_evidence = rows(
-        pl,
-        "status = 'ambiguous_remote_effect' AND reason_code IS NOT NULL AND first_io_at IS NOT NULL AND EXISTS"
-        " (SELECT 1 FROM pushlink_attempt_event e WHERE e.attempt_id = pushlink_push_attempt.id"
-        " AND e.to_status = 'ambiguous_remote_effect')",
+    result.finished = rows(pl, push_attempt.c.status == "finalized")
+    result.parked = rows(pl, PARKED)
+    told = sa.exists().where(
+        attempt_event.c.attempt_id == push_attempt.c.id, attempt_event.c.to_status == "ambiguous_remote_effect"
     )
+    first_io = push_attempt.c.first_io_at.is_not(None)
+    result.with_evidence = rows(pl, PARKED, push_attempt.c.reason_code.is_not(None), first_io, told)
     result.expect("records that were finished", result.saved - result.in_flight, result.finished)
     result.expect("records that were parked", result.in_flight, result.parked)
     result.expect("parked records with evidence", result.in_flight, result.with_evidence)
-    result.expect("records in any other state", 0, rows(pl, "1 = 1") - result.finished - result.parked)
+    result.expect("records in any other state", 0, rows(pl) - result.finished - result.parked)
 
 
-def rows(pl: Runtime, condition: str) -> int:
+def rows(pl: Runtime, *conditions: sa.ColumnElement[bool]) -> int:
     """How many attempts there are of a kind."""
     with pl.engine.connect() as conn:
-        count: Any = conn.execute(sa.text(f"SELECT count(*) FROM pushlink_push_attempt WHERE {condition}")).scalar()  # noqa: S608
-    return int(count)
+        return conn.execute(sa.select(sa.func.count()).select_from(push_attempt).where(*conditions)).scalar_one()
 
 
 def show(results: Sequence[Result]) -> None:
