@@ -13,9 +13,12 @@ from pushlink.errors import PackError
 from pushlink.packs import grammar
 from pushlink.packs.lint import RULES, Severity, lint
 from pushlink.packs.loader import PackDocument, load_pack_text, read_pack_text
+from pushlink.protocol.association_calls import render_call
+from pushlink.protocol.associations import Reference
+from pushlink.protocol.contracts import ActionContract
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.render import render_create, render_update
-from pushlink.protocol.snapshots import SourceValues
+from pushlink.protocol.snapshots import LinkKey, SourceValues
 
 Document = dict[str, Any]
 Reader = Callable[[Document], PackDocument]
@@ -100,6 +103,30 @@ FRESH_FIELD = {
 CODE = {"pointer": "/error/code", "in": ["A1", "A2"]}
 GRAPHQL = {"encoding": "graphql", "graphql": {"document": "mutation M($name: String) { make(name: $name) }"}}
 COMPOSITE = {"parts": [{"from": "$response.body#/a"}, {"from": "$response.body#/b"}], "separator": "/"}
+
+
+def refers(**changes: object) -> Change:
+    """An association with another action of the pack that lint has nothing against, after `changes`."""
+    association = {
+        "name": "owner", "source": "owner_id", "source_object": "Thing", "action_slot_id": "act-2",
+        "mode": "foreign_key", "target": "/owner",
+    }  # fmt: skip
+    return both(second_action(), put("associations", value=[association | changes]))
+
+
+CALL = {"path": "/things/{remote_id}/owner/{owner}"}
+BOTH_IDS = ["{owner}", "{remote_id}"]
+
+
+IN_A_FORM = both(
+    put("create", "body", "encoding", value="form"),
+    mappings({"source": "name", "target": "/name", "clear": "omit"}),
+)
+
+
+def calls(**changes: object) -> Change:
+    """The same, set by a call of its own."""
+    return refers(mode="call_after", target=None, call=CALL | changes)
 
 
 def look_up(**changes: object) -> Document:
@@ -878,6 +905,42 @@ CASES = [
         f"{A}.update.merged.successor[0].regex",
     ),
     *(
+        Case(rule, bad, f"{A}.associations[0]{path}", good)
+        for rule, bad, path, good in (
+            ("association", refers(name="remote_id"), ".name", refers()),
+            ("association", refers(action_slot_id="act-9"), ".action_slot_id", None),
+            ("association", refers(source_object="Other"), ".source_object", None),
+            ("association", refers(mode="call_after", target=None), ".mode", calls()),
+            ("association", refers(value={"id": "{other}"}), ".value", refers(value={"id": "{owner:integer}"})),
+            ("association", refers(mode="call_after", call=CALL), ".target", None),
+            ("association", refers(target=None, mode="create_inline"), "", refers(mode="create_inline")),
+            ("association", both(refers(mode="update_only"), put("update", value=None)), ".mode", None),
+            ("association", calls(body={"x": "{other}"}), ".call.body", calls(body={"x": "{owner}"})),
+            (
+                "path",
+                calls(path="/things/{remote_id}"),
+                ".call.path",
+                calls(path="/l", body=["{owner}", "{remote_id}"]),
+            ),
+            ("query", calls(query={"a": "x{b"}), ".call.query.a", calls(query={"a": "{owner}"})),
+            ("header", calls(headers={"Host": "x"}), ".call.headers.Host", None),
+            ("secret-literal", calls(headers={"X-Api-Key": "k"}), '.call.headers["X-Api-Key"]', None),
+            ("success-empty", calls(success={"status": []}), ".call.success.status", None),
+            ("overlapping-targets", refers(target="/name/id"), ".target", None),
+            (
+                "form-values",
+                both(refers(), IN_A_FORM),
+                ".clear",
+                both(refers(clear="omit"), IN_A_FORM),
+            ),
+        )
+    ),
+    Case(
+        "envelope",
+        both(refers(target="/a/b"), put("create", "body", "envelope", value={"a": "taken"})),
+        f"{A}.associations[0].target",
+    ),
+    *(
         Case("look-up", put("create", "followup", value=look_up(**bad)), f"{A}.create.followup{path}", good)
         for bad, path, good in (
             ({"path": "/jobs/{job}/{other}"}, ".path", put("create", "followup", value=look_up())),
@@ -991,6 +1054,17 @@ def test_mappings_that_are_absent_or_doubled_are_refused(rule: str, good: Docume
 # What passes here is not refused for its form by what sends.
 
 
+def references(contract: ActionContract) -> list[Reference]:
+    """What a call of its own would be about."""
+    return [
+        Reference(
+            name=each.name, mode=each.mode, source_object="Thing", record_id="1", link_key=LinkKey("k"), remote_id="8"
+        )
+        for each in contract.associations
+        if each.call is not None
+    ]
+
+
 def test_what_lint_takes_renders(good: Document, read: Reader) -> None:
     """Every good neighbour of the cases renders, create and update."""
     for case in CASES:
@@ -998,9 +1072,18 @@ def test_what_lint_takes_renders(good: Document, read: Reader) -> None:
         (case.good or (lambda _: None))(document)
         for entry in read(document).pack.actions():
             values = SourceValues(values={"name": "x", "a": None, "b": None, "note": None})
-            rendered = [render_create(entry.contract, entry.profile, values, idempotency_key=KEY)]
+            ids = {association.name: "8" for association in entry.contract.associations}
+            rendered = [
+                render_create(entry.contract, entry.profile, values, idempotency_key=KEY, associated=ids),
+                *(
+                    render_call(entry.contract, entry.profile, reference, "r1")
+                    for reference in references(entry.contract)
+                ),
+            ]
             if entry.contract.update is not None:
-                rendered.append(render_update(entry.contract, entry.profile, values, "r1", remote_version="7"))
+                rendered.append(
+                    render_update(entry.contract, entry.profile, values, "r1", remote_version="7", associated=ids)
+                )
             failures = [one for one in rendered if isinstance(one, RenderFailure) and one.code != "value_unsendable"]
             assert not failures, case
 

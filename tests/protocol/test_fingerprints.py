@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from protocol.examples import action, profile
+from pushlink.protocol import association_contracts, request_contracts, response_contracts
 from pushlink.protocol import contracts as contracts_module
-from pushlink.protocol import request_contracts, response_contracts
 from pushlink.protocol.contracts import Contract
 from pushlink.protocol.fingerprints import (
     FINGERPRINTED,
@@ -31,6 +31,7 @@ CRITERIA = (
     "action.create.async.done[]",
     "action.create.async.failed[]",
     "action.update.success.assert[]",
+    "action.associations[].call.success.assert[]",
     "action.update.deleted[]",
     "action.update.precondition.on_fail[]",
     "profile.session.prefetch.expired[]",
@@ -205,6 +206,21 @@ CHANGED: dict[str, Any] = {
     "action.mappings[].clear": "omit",
     "action.mappings[].operations": ["create"],
     "action.mappings[].chars_max": 9,
+    "action.associations[].name": "other",
+    "action.associations[].source": "other_id",
+    "action.associations[].source_object": "Other",
+    "action.associations[].action_slot_id": "slot-3",
+    "action.associations[].mode": "foreign_key",
+    "action.associations[].target": "/other",
+    "action.associations[].value": {"id": "{parent}"},
+    "action.associations[].clear": "omit",
+    "action.associations[].gives_up_after": "7d",
+    "action.associations[].call.method": "POST",
+    "action.associations[].call.path": "/others/{remote_id}",
+    "action.associations[].call.query": {"a": "b"},
+    "action.associations[].call.headers": {"X-A": "1"},
+    "action.associations[].call.body": {"to": "{parent}"},
+    "action.associations[].call.success.status": [200],
     "action.limits.body_bytes": 9,
     "action.limits.field_chars": 9,
     "action.mirror.remote_id_field": "other_id",
@@ -252,6 +268,16 @@ BASE: dict[str, Any] = {
         },
         "errors": [RULE],
         "mappings": [{"source": "name", "target": "/name"}],
+        "associations": [
+            {
+                "name": "parent",
+                "source": "parent_id",
+                "source_object": "Thing",
+                "action_slot_id": "slot-2",
+                "mode": "call_after",
+                "call": {"path": "/things/{remote_id}/parent", "success": {"status": [204], "assert": [TEST]}},
+            }
+        ],
         "mirror": {"remote_id_field": "acme_id"},
     },
 }
@@ -293,7 +319,8 @@ def test_every_field_of_a_pack_has_a_row_and_every_row_a_field() -> None:
 
 def test_every_contract_is_reached_from_a_root() -> None:
     """No declared value hides from the walk."""
-    modules = {module.__name__ for module in (contracts_module, request_contracts, response_contracts)}
+    known = (contracts_module, association_contracts, request_contracts, response_contracts)
+    modules = {module.__name__ for module in known}
 
     def subclasses(model: type[Contract]) -> set[type[Contract]]:
         return {

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel
 
 from pushlink.packs import grammar
+from pushlink.packs.lint_associations import association_names, check_associations, probes
 from pushlink.packs.lint_preconditions import check_precondition, check_prefetch, is_guarded
 from pushlink.packs.lint_requests import check_request, check_variables
 from pushlink.packs.lint_responses import check_action_answers, check_criterion, check_profile_answers
@@ -208,21 +209,25 @@ def _check_times(steps: Steps, profile: ProfileContract) -> Hits:
 def _check_actions(pack: Pack) -> Hits:
     mirrors: dict[tuple[str, str], str] = {}
     reached = {place.destination_slot_id: pack.profiles.get(place.profile) for place in pack.destinations}
+    by_slot = {action.action_slot_id: action for _, action in _actions(pack)}
     for steps, action in _actions(pack):
         profile = reached.get(action.destination)
         yield from _check_request((*steps, "create"), action.create)
-        yield from check_request((*steps, "create"), "create", action, profile)
+        known = association_names(action, "create")
+        yield from check_request((*steps, "create"), "create", action, profile, known)
         yield from check_precondition((*steps, "create"), "create", action, profile)
         if action.update is not None:
             yield from _check_update((*steps, "update"), action.update)
-            yield from check_request((*steps, "update"), "update", action, profile)
+            known = association_names(action, "update")
+            yield from check_request((*steps, "update"), "update", action, profile, known)
             yield from check_precondition((*steps, "update"), "update", action, profile)
         yield from check_action_answers(steps, action, profile)
+        yield from check_associations(steps, action, by_slot, profile)
         yield from _check_mappings(steps, action)
         yield from _check_overlaps((*steps, "mappings"), action.mappings)
-        yield from _check_envelope((*steps, "mappings"), "create", action.create.body, action.mappings)
-        if action.update is not None:
-            yield from _check_envelope((*steps, "mappings"), "update", action.update.body, action.mappings)
+        for operation, request in _requests(action):
+            yield from _check_envelope((*steps, "mappings"), operation, request.body, action.mappings)
+            yield from _check_envelope((*steps, "associations"), operation, request.body, probes(action))
         if action.mirror is not None:
             mirror_steps: Steps = (*steps, "mirror")
             yield from _check_mirror(mirror_steps, action.mirror, action.mappings)
@@ -232,6 +237,12 @@ def _check_actions(pack: Pack) -> Hits:
                     f"`{first}` writes this field of the same object: whichever is second finds a foreign value there."
                 )
                 yield Hit("shared-mirror", (*mirror_steps, "remote_id_field"), message)
+
+
+def _requests(action: Action) -> Iterator[tuple[OperationName, CreateContract | UpdateContract]]:
+    yield "create", action.create
+    if action.update is not None:
+        yield "update", action.update
 
 
 def _check_request(steps: Steps, request: CreateContract | UpdateContract) -> Hits:

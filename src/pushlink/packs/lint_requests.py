@@ -47,13 +47,17 @@ def check_variables(steps: Steps, profile: ProfileContract) -> Hits:
 
 
 def check_request(
-    steps: Steps, operation: OperationName, action: ActionContract, profile: ProfileContract | None
+    steps: Steps,
+    operation: OperationName,
+    action: ActionContract,
+    profile: ProfileContract | None,
+    associations: frozenset[str] = frozenset(),
 ) -> Hits:
-    """Everything about one operation's request that its own contract and its profile decide."""
+    """Everything about one operation's request that its own contract, its associations and its profile decide."""
     request = action.create if operation == "create" else action.update
     if request is None:
         return
-    own = frozenset() if profile is None else frozenset(profile.variables)
+    own = associations | (frozenset() if profile is None else frozenset(profile.variables))
     makes_id = frozenset({CLIENT_ID} if action.create.client_id is not None else ())
     allowed = own | (makes_id if operation == "create" else _OF_UPDATES)
     yield from _check_route(steps, operation, request, allowed)

@@ -108,6 +108,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "create": "The one request that creates a remote record.",
         "update": "The request that updates it. Without one, later changes are not pushed.",
         "mappings": "What the bodies hold.",
+        "associations": "References to other records whose remote ids the requests carry. New ones go to the end.",
         "limits": "What the remote takes. It is checked before anything is reserved.",
         "mirror": "Local fields that show the remote id.",
         "errors": "How answers are read where the built-in table would be wrong. The first that fits decides.",
@@ -270,6 +271,28 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "sentinel": "What the remote reads as empty, with `clear: sentinel`.",
         "operations": "Which requests carry it.",
         "chars_max": "How many characters its text may have. A longer one is refused, not cut.",
+    },
+    contracts.Association: {
+        "name": "Its name, which is also the variable of the other record's remote id in this action's requests.",
+        "source": "The source field that holds the other record's local id. The saver must be allowed to read it.",
+        "source_object": "The object of the other record.",
+        "action_slot_id": "The action of this pack that pushes the other record.",
+        "mode": "`create_inline`: the create carries it. `foreign_key`: create and updates do. `update_only`: updates "
+        "do, and the other record must be there first. `call_after`: a call of its own, once both records are there.",
+        "target": "The JSON Pointer to where the id stands in the body. Without one it is only a variable.",
+        "value": "What stands there: a literal with `{name}` in it, or `{name:integer}`. Without one, the id as text.",
+        "clear": "What is sent when the record refers to nothing: `null`, or nothing at all.",
+        "call": "The request of `call_after`.",
+        "gives_up_after": "How long a create waits for another record that cannot get a remote record. Then it ends. "
+        "Without it an operator decides.",
+    },
+    contracts.AssociationCall: {
+        "method": "The method.",
+        "path": "The path below `base_url`, with `{remote_id}`, the association's name and the profile's variables.",
+        "query": "Parameters behind the path: names, each with a literal or one `{variable}`.",
+        "headers": "Headers of this request, beside the profile's.",
+        "body": "A JSON body, in which a text such as `{remote_id}` is a placeholder. Without one, none is sent.",
+        "success": "When it counts as done.",
     },
     contracts.Limits: {
         "body_bytes": "The longest body of this action, where it is shorter than the profile's.",

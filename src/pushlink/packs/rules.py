@@ -61,6 +61,7 @@ RULES: Final = (
     Rule("client-id", _ERROR, "An id that a create makes itself has a source, and stands in its request."),
     Rule("session", _ERROR, "A session says what it captures, and which refusals mean that it is over."),
     Rule("precondition", _ERROR, "A precondition has all of its parts, and a version that somebody reads."),
+    Rule("association", _ERROR, "An association means another action of the pack, and stands somewhere in a request."),
     Rule("merge", _ERROR, "What is merged into a body is known in the operation, and nothing else writes there."),
     Rule("graphql", _ERROR, "A GraphQL body has one document, which declares every variable that is sent."),
     Rule("success-empty", _ERROR, "An operation has at least one status that means done."),

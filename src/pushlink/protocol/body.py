@@ -9,7 +9,7 @@ tree is built once and written last, as JSON, as a form, or as the variables of 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
@@ -74,12 +74,16 @@ def build_body(
     bytes_max: int,
     limits: Limits = _UNLIMITED,
     variables: Variables = _NO_VARIABLES,
+    placed: Sequence[tuple[str, Json]] = (),
 ) -> bytes | RenderFailure:
-    """The bytes of one body, or why there are none. An operation that maps nothing has no body (GT-05)."""
+    """The bytes of one body, or why there are none. An operation that maps nothing has no body (GT-05).
+
+    `placed` are values that come from no field of the record, each with its target.
+    """
     chosen = mappings_for(mappings, operation)
     if problems := target_problems(chosen, operation):
         return _failure(Code.MAPPING_UNUSABLE, f"The outbound mappings overlap: {problems[0]}.")
-    root = _tree(chosen, operation, body, values, limits)
+    root = _tree(chosen, operation, body, values, limits, placed)
     if isinstance(root, RenderFailure):
         return root
     if unmerged := _merge(root, body, variables):
@@ -98,12 +102,17 @@ def build_body(
 
 
 def _tree(
-    chosen: tuple[MappingContract, ...], operation: OperationName, body: Body, values: SourceValues, limits: Limits
+    chosen: tuple[MappingContract, ...],
+    operation: OperationName,
+    body: Body,
+    values: SourceValues,
+    limits: Limits,
+    placed: Sequence[tuple[str, Json]],
 ) -> _Node | RenderFailure:
-    """The skeleton with the mapped values in it."""
+    """The skeleton with the mapped and the placed values in it."""
     root: _Node = copy.deepcopy(body.envelope) if body.envelope is not None else {}
     base = jsontext.segments(body.insert_at)
-    placed = 0
+    count = len(placed)
     for mapping in chosen:
         value = encode_value(mapping, values)
         if isinstance(value, RenderFailure):
@@ -119,8 +128,11 @@ def _tree(
             root = value
         elif problem := _place(root, path, value):
             return _failure(Code.MAPPING_UNUSABLE, f"The target does not fit the envelope: {problem}.", mapping.target)
-        placed += 1
-    if not placed:
+        count += 1
+    for target, literal in placed:
+        if problem := _place(root, base + jsontext.segments(target), literal):
+            return _failure(Code.MAPPING_UNUSABLE, f"The association does not fit the envelope: {problem}.", target)
+    if not count:
         return _failure(Code.MAPPING_UNUSABLE, f"The outbound mappings produce no body for this {operation}.")
     return root
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from pushlink.protocol.association_contracts import Association, AssociationCall
 from pushlink.protocol.declared import (
     DURATION_MS_MAX,
     DURATION_PATTERN,
@@ -62,6 +63,8 @@ __all__ = [
     "INTEGER_MAX",
     "LATER",
     "ActionContract",
+    "Association",
+    "AssociationCall",
     "Asynchronous",
     "Auth",
     "Backoff",
@@ -238,6 +241,7 @@ class ActionContract(Contract):
     create: CreateContract
     update: UpdateContract | None = None
     mappings: tuple[Mapping, ...]
+    associations: Annotated[tuple[Association, ...], LATER] = ()
     limits: Annotated[Limits, LATER] = Limits()
     mirror: Mirror | None = None
     errors: Annotated[tuple[ErrorRule, ...], LATER] = ()

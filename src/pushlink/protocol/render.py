@@ -11,9 +11,11 @@ import datetime as dt
 import re
 from collections.abc import Iterable
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Final
 
 from pushlink.errors import Code
+from pushlink.protocol.associations import RemoteIds, missing_in_route, placed_values, variables_of
 from pushlink.protocol.body import OperationName, build_body, mappings_for
 from pushlink.protocol.client_ids import make_client_id
 from pushlink.protocol.contracts import (
@@ -26,23 +28,32 @@ from pushlink.protocol.contracts import (
 )
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.headers import render_headers
-from pushlink.protocol.paths import render_path, route_text
+from pushlink.protocol.paths import names_in_template, render_path, route_text
 from pushlink.protocol.placeholders import CLIENT_ID, LINK_VERSION, REMOTE_ID, Variables, name_of
 from pushlink.protocol.preconditions import precondition_headers, with_version
 from pushlink.protocol.snapshots import FrozenRequest, SourceValue, SourceValues, digest_bytes
 
+_NO_IDS: Final[RemoteIds] = MappingProxyType({})
 _NUMBER: Final = re.compile(r"-?[0-9]{1,100}(?:\.[0-9]{1,100})?")
 
 
 def render_create(
-    action: ActionContract, profile: ProfileContract, values: SourceValues, *, idempotency_key: str | None = None
+    action: ActionContract,
+    profile: ProfileContract,
+    values: SourceValues,
+    *,
+    idempotency_key: str | None = None,
+    associated: RemoteIds = _NO_IDS,
 ) -> FrozenRequest | RenderFailure:
-    """The request that creates the remote record of these values; the key is needed where the record's id is made."""
+    """The request that creates the remote record of these values; the key is needed where the record's id is made.
+
+    `associated` has the remote ids of the records that this one refers to.
+    """
     own = make_client_id(action, values, idempotency_key)
     if isinstance(own, RenderFailure):
         return own
     variables = profile.variables if own is None else {**profile.variables, CLIENT_ID: own}
-    return _request(action, "create", action.create, profile, values, variables)
+    return _request(action, "create", action.create, profile, values, variables, associated)
 
 
 def render_update(
@@ -52,6 +63,7 @@ def render_update(
     remote_id: str,
     *,
     remote_version: str | None = None,
+    associated: RemoteIds = _NO_IDS,
 ) -> FrozenRequest | RenderFailure:
     """The request that brings the remote record `remote_id` (as received, not canonical) to these values.
 
@@ -65,7 +77,8 @@ def render_update(
             message="A full replacement needs every mapped field, or it would clear the ones that are missing.",
             evidence={"fields": list(missing)},
         )
-    return _request(action, "update", action.update, profile, values, _of_link(profile, remote_id, remote_version))
+    of_link = _of_link(profile, remote_id, remote_version)
+    return _request(action, "update", action.update, profile, values, of_link, associated)
 
 
 def update_path(
@@ -83,7 +96,9 @@ def update_route(action: ActionContract, profile: ProfileContract) -> str:
     return route_text(update.path, variables=profile.variables, query=update.query, quoting=update.key_quoting)
 
 
-def render_fetch(action: ActionContract, profile: ProfileContract, remote_id: str) -> str | RenderFailure:
+def render_fetch(
+    action: ActionContract, profile: ProfileContract, remote_id: str, *, associated: RemoteIds = _NO_IDS
+) -> str | RenderFailure:
     """The route on which the linked record is read before an update: the update's own, unless the pack says another."""
     update = action.update
     if update is None or update.precondition is None:
@@ -93,7 +108,7 @@ def render_fetch(action: ActionContract, profile: ProfileContract, remote_id: st
     query = fetch.query if fetch.query or fetch.path is not None else own
     return render_path(
         fetch.path or update.path,
-        {**profile.variables, REMOTE_ID: remote_id},
+        {**profile.variables, REMOTE_ID: remote_id, **variables_of(action, "update", associated)},
         base_url=profile.base_url,
         path_characters=profile.path_characters,
         query=query,
@@ -127,8 +142,17 @@ def _request(
     contract: CreateContract | UpdateContract,
     profile: ProfileContract,
     values: SourceValues,
-    variables: Variables,
+    own: Variables,
+    associated: RemoteIds,
 ) -> FrozenRequest | RenderFailure:
+    named = (*names_in_template(contract.path), *map(name_of, contract.query.values()))
+    if missing := missing_in_route(action, operation, (name for name in named if name is not None), associated):
+        return RenderFailure(
+            code=Code.FREEZE_FAILED,
+            message=f"The route needs the remote id of {missing}, and the record refers to none.",
+            evidence={"association": missing},
+        )
+    variables = {**own, **variables_of(action, operation, associated)}
     path = _path(contract, profile, variables)
     if isinstance(path, RenderFailure):
         return path
@@ -138,6 +162,9 @@ def _request(
     headers = render_headers(profile.headers, contract.headers, contract.body, computed)
     if isinstance(headers, RenderFailure):
         return headers
+    placed = placed_values(action, operation, associated)
+    if isinstance(placed, RenderFailure):
+        return placed
     data = build_body(
         action.mappings,
         operation,
@@ -146,6 +173,7 @@ def _request(
         bytes_max=profile.body_bytes_max,
         limits=action.limits,
         variables=variables,
+        placed=placed,
     )
     if isinstance(data, RenderFailure):
         return data

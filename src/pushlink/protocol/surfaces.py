@@ -68,6 +68,7 @@ _CRITERIA: Final[Mapping[str, Surface]] = {
     "action.create.async.done[]": _S.RESPONSE,
     "action.create.async.failed[]": _S.RESPONSE,
     "action.update.success.assert[]": _S.RESPONSE,
+    "action.associations[].call.success.assert[]": _S.RESPONSE,
     "action.update.precondition.on_fail[]": _S.RESPONSE,
     "action.update.deleted[]": _S.RESPONSE,
     "action.errors[].when[]": _S.RESPONSE,
@@ -204,6 +205,13 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     "action.mappings[].sentinel": _S.MAPPING,
     "action.mappings[].operations": _S.MAPPING,
     "action.mappings[].chars_max": _S.MAPPING,
+    **{
+        f"action.associations[].{part}": _S.DESTINATION
+        for part in ("name", "source", "source_object", "action_slot_id", "mode", "target", "value", "clear")
+    },
+    **{f"action.associations[].call.{part}": _S.DESTINATION for part in ("method", "path", "query", "headers", "body")},
+    "action.associations[].call.success.status": _S.RESPONSE,
+    "action.associations[].gives_up_after": _S.RETRY_POLICY,
     "action.limits.body_bytes": _S.RETRY_POLICY,
     "action.limits.field_chars": _S.RETRY_POLICY,
     **{
