@@ -15,7 +15,7 @@ HERE = ("protocol/manifest.py", "protocol/receipts.py", "store/revalidation.py",
 #: The rooms that the entry points import, directly or not; the contract of pyproject.toml says what they may not.
 ALLOWED = re.compile(
     r"pushlink\.(?:errors|packs\.model|protocol(?:\.\w+)?"
-    r"|store\.(?:access|active|audit|catalog|columns|dialect(?:\.\w+)?|people_tables|registry|revalidation|revision"
+    r"|store\.(?:access|active|adoption_tables|audit|catalog|columns|dialect(?:\.\w+)?|people_tables|registry|revalidation|revision"
     r"|rows|tables))"
 )
 

@@ -15,13 +15,16 @@ from pushlink.store import dialect
 from pushlink.store.tables import APPEND_ONLY, METADATA, frozen_document, operator_action
 
 NOW = dt.datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=dt.UTC)
+#: What a CHECK asks of a column.
+WORDS = {"deed": "adopt"}
 TABLES = pytest.mark.parametrize("table", APPEND_ONLY, ids=lambda table: table.name)
 
 
 def row_of(table: sa.Table, **given: Any) -> dict[str, Any]:
     """A row with something in every column."""
     values: dict[type, Any] = {int: 1, str: "x", bytes: b"x", bool: False, object: NOW}
-    return {column.name: values[column.type.python_type] for column in table.columns} | given
+    any_row = {column.name: values[column.type.python_type] for column in table.columns}
+    return any_row | {name: word for name, word in WORDS.items() if name in any_row} | given
 
 
 def insert(engine: sa.Engine, table: sa.Table, **given: Any) -> dict[str, Any]:
@@ -135,6 +138,7 @@ def test_rows_beside_a_row_may_be_added(engine: sa.Engine) -> None:
     for table in APPEND_ONLY:
         for number in (1, 2):
             keys = {key.name: number if isinstance(key.type, sa.Integer) else str(number) for key in table.primary_key}
+            keys |= {name: word for name, word in WORDS.items() if name in keys}
             unique = {"previous_hash": str(number)} if table is operator_action else {}
             insert(engine, table, **keys, **unique)
         assert len(rows(engine, table)) == 2

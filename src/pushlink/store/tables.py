@@ -26,12 +26,13 @@ from pushlink.protocol.states import (
     Operation,
     statuses,
 )
+from pushlink.store.adoption_tables import adoption_receipt
 from pushlink.store.columns import METADATA, PREFIX, UtcTime, count, flag, table, text, time
 from pushlink.store.dialect import partial_index, serial_column
 from pushlink.store.people_tables import operator_action, principal
 
-#: What is handed on from `columns.py` and `people_tables.py`.
-__all__ = ["METADATA", "PREFIX", "UtcTime", "operator_action", "principal"]
+#: What is handed on from `columns.py`, `adoption_tables.py` and `people_tables.py`.
+__all__ = ["METADATA", "PREFIX", "UtcTime", "adoption_receipt", "operator_action", "principal"]
 
 
 def _words(values: Iterable[StrEnum]) -> str:
@@ -465,6 +466,7 @@ APPEND_ONLY: Final = (
     attempt_event,
     frozen_document,
     revalidation_receipt,
+    adoption_receipt,
     operator_action,
 )
 
