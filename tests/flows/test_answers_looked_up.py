@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import Any
 
 import pytest
 
-from flows.stage import MakeStage, Stage, action_of, pack_with, step_of
+from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of, step_of
 from pushlink.errors import Code
 from pushlink.protocol.reinterpretation import is_same, reinterpret
 from pushlink.protocol.states import Operation
@@ -176,3 +177,62 @@ def test_without_a_declared_look_up_a_stored_answer_that_names_nothing_parks_at_
         stage.save(record, **ADA)
     stage.drain()
     assert {row["status"] for row in stage.attempts()} == {"ambiguous_remote_effect"}
+
+
+def test_a_search_by_post_changes_nothing_and_finishes_the_create(make_stage: MakeStage) -> None:
+    """Asked with a body that holds a key of the create's own, under the profile's headers; one create, one search."""
+    search = {**FOLLOWUP, "method": "POST", "path": "/people/search", "query": {}, "body": {"mail": "{key}"}}
+
+    def change(document: dict[str, Any]) -> None:
+        action_of(document)["create"]["followup"] = search
+        profile_of(document)["variables"] = {"realm": "eu"}
+        profile_of(document)["headers"] = {"X-Realm": "{realm}"}
+
+    stage = make_stage(pack=pack_with(change), remote=ScriptedTransport(RemoteOptions(prefix="/v2")))
+    stage.remote.script.next(verbs.store_then_answer(201, {}), when=creating)
+    stage.remote.script.next(verbs.answer(200, {"records": [{"id": 1}]}), when=lambda asked: "search" in asked.path)
+    stage.save(1, **ADA)
+    stage.drain()
+    stage.clock_forward(seconds=1)
+    stage.drain()
+    assert (stage.attempt()["status"], stage.link()["remote_id"]) == ("finalized", "1")
+    create, asked = stage.remote.sent
+    assert (asked.method, asked.path, json.loads(asked.body)) == ("POST", "/people/search", {"mail": ADA["email"]})
+    assert dict(create.headers)["X-Realm"] == dict(asked.headers)["X-Realm"] == "eu"
+    assert len(stage.remote.api.created) == 1
+
+
+@pytest.mark.rule("D-33")
+def test_a_throttled_look_up_makes_everybody_wait(make_stage: MakeStage) -> None:
+    """A 429 to a read is news of the destination too: it is shared, and the create stays what it was."""
+    stage = staged(make_stage, **{"async": {**ASYNC, "timeout": "20m"}})
+    accepted(stage)
+    stage.remote.script.next(verbs.answer(429, {}, headers=[("Retry-After", "600")]), when=reading)
+    stage.drain()
+    [throttle] = stage.rows("remote_throttle")
+    assert throttle["not_before"] == stage.fixed.now() + dt.timedelta(seconds=600)
+    attempt = stage.attempt()
+    assert (attempt["status"], attempt["reason_code"]) == ("post_sent", Code.ACCEPTED_PENDING)
+    stage.save(2, **ADA)
+    assert (stage.drain(), stage.sends) == (0, 2)
+    stage.clock_forward(seconds=601)
+    stage.drain()
+    assert stage.attempt(link_key=attempt["link_key"])["status"] == "finalized"
+
+
+def test_a_rule_about_look_ups_ends_the_asking(make_stage: MakeStage) -> None:
+    """A refusal that will not change: parked at once with the pack's own words, not when the time is over."""
+    refused = {"when": [{"status": [403]}], "on": ["lookup"], "effect": "not_applied", "disposition": "terminal"}
+
+    def change(document: dict[str, Any]) -> None:
+        action_of(document)["create"]["async"] = ASYNC
+        action_of(document)["errors"] = [{**refused, "because": "the key may not read"}]
+
+    stage = make_stage(pack=pack_with(change), remote=ScriptedTransport(RemoteOptions(prefix="/v2")))
+    accepted(stage)
+    stage.remote.script.next(verbs.answer(403, {}), when=reading)
+    stage.drain()
+    attempt = stage.attempt()
+    assert (attempt["status"], attempt["reason_code"]) == ("ambiguous_remote_effect", Code.ACCEPTED_PENDING)
+    assert json.loads(attempt["detail"])["because"] == "the key may not read"
+    assert stage.sends == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -361,3 +362,20 @@ def test_a_create_may_ask_that_nothing_matches(make_stage: MakeStage) -> None:
     stage.linked(1, name="Ada")
     [sent] = stage.remote.log
     assert sent.asked.header("If-None-Exist") == f"identifier={sent.asked.json()['identifier']}"
+
+
+@pytest.mark.rule("D-33")
+def test_a_throttled_read_makes_everybody_wait(make_stage: MakeStage) -> None:
+    """A 429 to the read before an update is shared as one to the update would be; nothing is sent until then."""
+    stage = make_stage(pack=guarded(FRESH), remote=remote())
+    stage.linked(1, name="Ada")
+    stage.remote.script.next(answer(429, {}, headers=[("Retry-After", "600")]), when=reading)
+    stage.save(1, name="Ada L.")
+    stage.drain()
+    [throttle] = stage.rows("remote_throttle")
+    assert throttle["not_before"] == stage.fixed.now() + dt.timedelta(seconds=600)
+    stage.save(2, name="Bob")
+    assert (stage.drain(), methods(stage)) == (0, ["POST", "GET"])
+    stage.clock_forward()
+    stage.drain()
+    assert stage.attempts()[-1]["status"] == "finalized"

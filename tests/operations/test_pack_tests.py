@@ -230,6 +230,8 @@ MODELS = {
     "Reply": case_models.CaseReply,
     "Expected": case_models.Expected,
     "Expected request": case_models.ExpectedRequest,
+    "Expected read": case_models.ExpectedRead,
+    "Expected look up": case_models.ExpectedLookUp,
     "Expected verdict": case_models.ExpectedVerdict,
 }
 

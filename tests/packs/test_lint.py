@@ -142,6 +142,9 @@ KEYED = put(
 )
 
 
+SEARCHED = look_up(method="POST", path="/search", body={"where": {"job": "{job}"}})
+
+
 def error_rule(**changes: object) -> Document:
     """A declared reading of an answer that lint has nothing against."""
     sound = {"when": [{"status": [400]}], "effect": "not_applied", "disposition": "retry_at", "because": "it says so"}
@@ -262,6 +265,18 @@ CASES = [
     Case("header", in_profile("headers", {"X-A": "é"}), 'profiles.main.headers["X-A"]'),
     Case("header", in_profile("headers", {"X-A": ""}), 'profiles.main.headers["X-A"]'),
     Case("header", in_profile("headers", {"X-A": " x"}), 'profiles.main.headers["X-A"]'),
+    Case(
+        "header",
+        both(in_profile("variables", {"realm": "eu"}), in_profile("headers", {"X-A": "{reaml}"})),
+        'profiles.main.headers["X-A"]',
+        both(in_profile("variables", {"realm": "eu"}), in_profile("headers", {"X-A": "{realm}", "X-B": "a {b}"})),
+    ),
+    Case(
+        "header",
+        both(in_profile("variables", {"realm": "ü"}), put("update", "headers", value={"X-A": "{realm}"})),
+        f'{A}.update.headers["X-A"]',
+        both(in_profile("variables", {"realm": "eu"}), put("update", "headers", value={"X-A": "{realm}"})),
+    ),
     Case(
         "header",
         in_profile("headers", {"X-Version": "1", "x-version": "2"}),
@@ -949,6 +964,8 @@ CASES = [
             ({"query": {"a": "x{b"}}, ".query.a", None),
             ({"path": "/jobs", "job": []}, "", None),
             ({"path": "/jobs", "job": [], "key": "/email", "query": {"q": "{key}"}}, ".key", KEYED),
+            ({"body": {"id": "{job}"}}, ".body", put("create", "followup", value=SEARCHED)),
+            ({"method": "POST", "body": {"a": ["{job}", "{other}"]}}, ".body", None),
             ({"every": "0s"}, ".every", put("create", "async", value=look_up(accepted=[202], timeout="1h"))),
         )
     ),
@@ -992,6 +1009,14 @@ def test_an_error_stops_a_pack_and_a_warning_does_not(good: Document, read: Read
     (finding,) = caught.value.findings
     assert str(finding).startswith("sample.yaml:1:")
     assert str(finding).endswith("[path]")
+
+
+def test_what_is_wrong_for_both_operations_is_said_once(good: Document, read: Reader) -> None:
+    """One mapping of two forms is one finding."""
+    for operation in ("create", "update"):
+        put(operation, "body", value={"encoding": "form"})(good)
+    mappings({"source": "a", "target": "/a"})(good)
+    assert [finding.rule for finding in read(good).findings].count("form-values") == 1
 
 
 def test_a_finding_points_into_the_file(good: Document) -> None:

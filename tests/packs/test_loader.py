@@ -136,7 +136,7 @@ MISTAKES = {
     ),
     "a word outside of a closed list": (
         changed("path: /things\n", "path: /things\n          method: DELETE\n"),
-        (21, 19, "flows[0].actions[0].create.method", "Write one of 'POST', 'PUT' or 'PATCH'."),
+        (21, 19, "flows[0].actions[0].create.method", "Write one of 'POST', 'PUT', 'PATCH' or 'MERGE'."),
     ),
     "a duration without a unit": (
         changed("env:SAMPLE_TOKEN\n", "env:SAMPLE_TOKEN\n    timeouts: {total: 30}\n"),

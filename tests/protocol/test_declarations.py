@@ -425,6 +425,45 @@ def test_a_merged_record_is_a_candidate_on_a_link_that_suspends() -> None:
     assert update_event(same) is UpdateEvent.APPLIED
 
 
+@pytest.mark.parametrize(
+    ("on", "operation", "is_used"),
+    [
+        ([], CREATE, True),
+        ([], UPDATE, True),
+        (["create"], CREATE, True),
+        (["create"], UPDATE, False),
+        (["update"], CREATE, False),
+        (["update", "lookup"], UPDATE, True),
+        (["lookup"], CREATE, False),
+        (["lookup"], UPDATE, False),
+    ],
+)
+@pytest.mark.parametrize("owner", ["action", "profile"])
+def test_a_rule_reads_the_answers_of_its_operations_alone(
+    owner: str, on: list[str], operation: Operation, is_used: bool
+) -> None:
+    """Without `on` it is one about creates and updates; a 400 that no rule reads is a plain rejection."""
+    rules = {"errors": [rule(on=on)]}
+    made, remote = (rules, None) if owner == "action" else ({}, rules)
+    verdict = judge(answer(400, "{}"), operation, remote=remote, **made)
+    assert (verdict.disposition is Disposition.RETRY_AT) is is_used
+    assert verdict.row == (f"{owner} errors 1" if is_used else "refused as invalid")
+
+
+@pytest.mark.rule("D-27")
+def test_errors_are_asked_before_duplicates() -> None:
+    """The page says so: an error rule that fits hides a declared duplicate, and one that says `conflict` names it."""
+    conflict = {
+        "conflict": [{"when": [{"status": [400]}, CODE], "existing_id": [{"from": "$response.body#/error/id"}]}]
+    }
+    told = answer(400, body({"error": {"code": "busy", "id": 7}}))
+    assert judge(told, create=conflict).row == "declared duplicate 1"
+    hidden = judge(told, create=conflict, remote={"errors": [rule(disposition="terminal")]})
+    assert (hidden.row, hidden.code, hidden.candidates) == ("profile errors 1", Code.REMOTE_REJECTED, ())
+    named = judge(told, create=conflict, errors=[rule(disposition="conflict")])
+    assert (named.row, named.code, named.candidates) == ("action errors 1", Code.REMOTE_CONFLICT, ("7",))
+
+
 @pytest.mark.rule("D-25")
 @pytest.mark.parametrize(
     ("reply", "event", "remote_id", "candidates"),

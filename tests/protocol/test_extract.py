@@ -78,6 +78,25 @@ def test_an_id_is_a_text_or_an_integer_with_its_digits_and_nothing_else(token: s
     assert found(f'{{"id": {token}}}') == result
 
 
+@pytest.mark.rule("D-25")
+@pytest.mark.parametrize(
+    ("document", "result"),
+    [
+        ({"id": 0}, Reason.ABSENT),
+        ({"id": "0"}, Reason.ABSENT),
+        ({"id": "-"}, Reason.ABSENT),
+        ({"id": "00"}, "00"),
+        ({"id": 7}, "7"),
+        ({"id": 0, "other": "x-1"}, "x-1"),
+    ],
+)
+def test_a_text_that_means_none_is_no_id(document: Any, result: str | Reason) -> None:
+    """What a remote writes where no record is, by its exact text; the next place is asked then."""
+    contract = reading({"from": "$response.body#/id", "none": ["0", "-"]}, {"from": "$response.body#/other"})
+    told = extract_id(contract, answer(200, json.dumps(document)))
+    assert (told.reason if isinstance(told, NoId) else told.remote_id) == result
+
+
 @pytest.mark.rule("C-039", "D-25")
 @pytest.mark.parametrize("length", [482, 5000])
 def test_an_id_of_any_length_is_kept_whole(length: int) -> None:

@@ -38,6 +38,7 @@ CRITERIA = (
     "action.errors[].when[]",
     "profile.errors[].when[]",
     "profile.rate_limit.detect[]",
+    "profile.rate_limit.wait[].when[]",
 )
 EXTRACTORS = (
     "action.create.response.id[]",
@@ -62,7 +63,7 @@ CRITERION = {
     "absent": True,
     "present": True,
 }
-EXTRACTOR = {"from": "$response.body#/other", "regex": "(.*)", "decode": "percent"}
+EXTRACTOR = {"from": "$response.body#/other", "regex": "(.*)", "decode": "percent", "none": ["0"]}
 
 #: Another value than the default for each field, by its path; only paths below `action` and `profile` have digests.
 CHANGED: dict[str, Any] = {
@@ -72,6 +73,7 @@ CHANGED: dict[str, Any] = {
         f"{holder}.errors[].{part}": value
         for holder in ("action", "profile")
         for part, value in {
+            "on": ["lookup"],
             "effect": "unknown",
             "disposition": "reconcile",
             "wait": "1m",
@@ -83,8 +85,10 @@ CHANGED: dict[str, Any] = {
         f"action.create.{name}.{part}": value
         for name in ("followup", "async")
         for part, value in {
+            "method": "POST",
             "path": "/others",
             "query": {"a": "b"},
+            "body": {"a": "b"},
             "key": "/name",
             "status": [203],
             "only": "/records",
@@ -238,7 +242,7 @@ BASE: dict[str, Any] = {
         "base_url": "https://api.example.com",
         "errors": [RULE],
         "session": {"prefetch": {"path": "/token", "capture": "X-Token", "expired": [TEST]}},
-        "rate_limit": {"detect": [TEST], "wait": [{}]},
+        "rate_limit": {"detect": [TEST], "wait": [{"when": [TEST]}]},
     },
     "action": {
         "create": {

@@ -69,7 +69,7 @@ def test_the_page_explains_every_fact_of_the_evidence() -> None:
         for operation, reply in itertools.product(Operation, replies)
         for name in interpret(operation, made, profile(), reply, History(canonical_id="1")).evidence
     }
-    looked_up = interpret_lookup(made, "async", answer(200, "{}"), send_ordinal=1).evidence
+    looked_up = interpret_lookup(made, profile(), "async", answer(200, "{}"), send_ordinal=1).evidence
     assert named == found | looked_up.keys() | {"row", "candidates"}
     [says] = [cells[1] for cells in table if cells[0] == "`shown`"]
     assert set(re.findall("`(\\w+)`", says)) == {shown.value for shown in Shown}

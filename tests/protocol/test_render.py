@@ -165,6 +165,18 @@ def test_a_body_that_nests_too_deep_is_refused() -> None:
     assert refusal(contract, values(name="n")).code is Code.VALUE_UNSENDABLE
 
 
+def test_a_header_may_say_a_variable_of_the_profile() -> None:
+    """As a whole text; braces inside of another text are that text, and a name that nobody knows is refused."""
+    contract = action(create={"headers": {"X-Realm": "{realm}", "X-Text": "a {realm}"}})
+    request = create(contract, values(name="n"), profile(variables={"realm": "eu 1"}, headers={"X-Db": "{realm}"}))
+    assert request.headers[:3] == (("X-Db", "eu 1"), ("X-Realm", "eu 1"), ("X-Text", "a {realm}"))
+    for variables in ({}, {"realm": "ü"}, {"realm": "a\r\nX-B: 1"}):
+        refused = refusal(contract, values(name="n"), profile(variables=variables))
+        assert refused.code is Code.FREEZE_FAILED
+        assert refused.evidence == {"header": "X-Realm"}
+    assert refusal(action(create={"headers": {"X-A": "{name}"}}), values(name="n")).code is Code.FREEZE_FAILED
+
+
 def test_a_full_replacement_needs_every_mapped_field() -> None:
     """A PUT that lacks a field would clear it; a merge leaves it alone."""
     mappings = [{"source": "name", "target": "/n"}, {"source": "mail", "target": "/m"}]

@@ -51,6 +51,24 @@ def test_every_unit_is_read_from_a_header_and_from_the_body(unit: str, text: str
     assert throttle_ms(in_body, answer(429, json.dumps({"error": {"wait": text}})), NOW) == expected
 
 
+def test_a_place_counts_only_when_its_conditions_hold() -> None:
+    """A day's limit and one of a minute, told apart by another header; without either, the last place decides."""
+    waits = limit(
+        {"when": [{"header": "X-Problem", "equals": "day"}], "until": "utc_midnight"},
+        {"when": [{"status": [403]}, {"pointer": "/kind", "equals": "burst"}], "pointer": "/s", "unit": "seconds"},
+        {"fixed": "1m"},
+    )
+    assert throttle_ms(waits, answer(429, headers=(("x-problem", "day"),)), NOW) == 30_001
+    assert throttle_ms(waits, answer(429, headers=(("x-problem", "minute"),)), NOW) == 60_000
+    burst = '{"kind": "burst", "s": 7}'
+    assert throttle_ms(waits, answer(403, burst), NOW) == 7_000
+    assert throttle_ms(waits, answer(429, burst), NOW) == 60_000
+    kept = kept_headers(
+        action(), profile(rate_limit={"wait": json.loads(waits.model_dump_json(by_alias=True))["wait"]})
+    )
+    assert set(kept) == {*ALWAYS_KEPT, "x-problem"}
+
+
 def test_the_first_place_that_says_something_decides() -> None:
     """In order; then `Retry-After`, then nothing."""
     waits = limit(

@@ -18,6 +18,7 @@ from pushlink.ports import WireReply, WireRequest
 from pushlink.protocol.contracts import Prefetch
 from pushlink.protocol.criteria import any_holds
 from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.headers import static_headers
 from pushlink.protocol.paths import render_path
 
 #: Sessions that are kept; a deployment has one for each profile and tenant.
@@ -81,12 +82,16 @@ def prefetch_request(request: WireRequest, prefetch: Prefetch) -> WireRequest:
     if isinstance(path, RenderFailure):
         msg = f"the session cannot be opened: {path.message}"
         raise RequestRefused(msg)
+    headers = static_headers(profile, prefetch.headers)
+    if isinstance(headers, RenderFailure):
+        msg = f"the session cannot be opened: {headers.message}"
+        raise RequestRefused(msg)
     return WireRequest(
         profile=profile,
         tenant=request.tenant,
         method="GET",
         path=path,
-        headers=tuple({**profile.headers, **prefetch.headers}.items()),
+        headers=headers,
         body=b"",
         fresh_connection=request.fresh_connection,
     )

@@ -14,7 +14,7 @@ from typing import Final
 
 from pushlink.errors import Code
 from pushlink.flows.claimed import ClaimedUpdate
-from pushlink.flows.sending import history_of
+from pushlink.flows.sending import history_of, throttle_of
 from pushlink.flows.step_items import Settle, Suspension
 from pushlink.flows.world import World
 from pushlink.ports import WireRequest
@@ -22,6 +22,7 @@ from pushlink.protocol.contracts import ActionContract, Success, UpdateContract
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.extract import extract_first
 from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.headers import static_headers
 from pushlink.protocol.kept import kept_headers
 from pushlink.protocol.outcome import Verdict, backoff_ms, interpret, update_event
 from pushlink.protocol.preconditions import is_older, needs_fetch, version_places
@@ -68,8 +69,11 @@ def fetch_request(claimed: ClaimedUpdate, unfetched: Unfetched, world: World) ->
     """The read, bounded so that what is left of the lease still holds the update."""
     current, terms = unfetched.current, world.terms
     path = render_fetch(current.contract, current.profile, unfetched.link.remote_id)
+    headers = static_headers(current.profile)
     if isinstance(path, RenderFailure):
         return path
+    if isinstance(headers, RenderFailure):
+        return headers
     timeouts = current.profile.timeouts
     left_ms = terms.lease_ms - timeouts.total_ms - 2 * terms.margin_ms
     bound_ms = min(timeouts.total_ms, max(FETCH_MS_MIN, left_ms))
@@ -78,7 +82,7 @@ def fetch_request(claimed: ClaimedUpdate, unfetched: Unfetched, world: World) ->
         tenant=claimed.attempt.tenant,
         method="GET",
         path=path,
-        headers=tuple(current.profile.headers.items()),
+        headers=headers,
         body=b"",
         fresh_connection=False,
         keep_headers=kept_headers(current.contract, current.profile),
@@ -89,7 +93,7 @@ def judge_fetched(claimed: ClaimedUpdate, unfetched: Unfetched, reply: StoredRep
     """The version that the answer shows, or what becomes of the update without one."""
     current, link = unfetched.current, unfetched.link
     profile = ProfileSnapshot(contract=current.profile, credential_generation=claimed.generation)
-    reading = _reading(current.contract)
+    reading = contract_of_read(current.contract)
     history = history_of(
         claimed,
         world,
@@ -108,7 +112,7 @@ def judge_fetched(claimed: ClaimedUpdate, unfetched: Unfetched, reply: StoredRep
     return _again(claimed, unfetched, verdict, world)
 
 
-def _reading(contract: ActionContract) -> ActionContract:
+def contract_of_read(contract: ActionContract) -> ActionContract:
     """The action with a read in the update's place: a 200 is done, and there is nothing to assert or to hold.
 
     A read gives no record another id, so one that differs is another record's.
@@ -144,7 +148,8 @@ def _again(claimed: ClaimedUpdate, unfetched: Unfetched, verdict: Verdict, world
     """Nothing was read: whatever happened to a read, the record is as it was."""
     is_unknown = verdict.effect not in (Effect.NOT_SENT, Effect.NOT_APPLIED)
     code = Code.NOT_APPLIED if is_unknown else (verdict.code or Code.NOT_APPLIED)
-    return _retry(
+    profile = ProfileSnapshot(contract=unfetched.current.profile, credential_generation=claimed.generation)
+    again = _retry(
         claimed,
         unfetched,
         code,
@@ -154,6 +159,7 @@ def _again(claimed: ClaimedUpdate, unfetched: Unfetched, verdict: Verdict, world
         wait_ms=verdict.retry_after_ms,
         hold=verdict.hold,
     )
+    return replace(again, throttle=throttle_of(claimed, profile, verdict))
 
 
 def _retry(

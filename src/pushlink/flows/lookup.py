@@ -1,4 +1,4 @@
-"""The look-up: one GET for a create whose answer is stored and did not name its record.
+"""The look-up: one request that reads, for a create whose answer is stored and did not name its record.
 
 It runs under a claim of its own, a while after the answer, and changes nothing at the remote. When it shows the record,
 the create is finished as if its own answer had named it. Otherwise the attempt waits for the next look-up, or parks.
@@ -12,6 +12,7 @@ from pushlink.errors import ProtocolViolation
 from pushlink.flows.claimed import ClaimedLookup
 from pushlink.flows.create import link_of, mirror_tx, record_tx, writeback_of
 from pushlink.flows.effects import Flow, Send, Tx
+from pushlink.flows.sending import throttle_of
 from pushlink.flows.step_items import Answer, ClaimGone, Recorded, Settle, Waiting
 from pushlink.flows.steps import Steps
 from pushlink.ports import WireRequest
@@ -19,8 +20,8 @@ from pushlink.protocol.contracts import LookUp
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.kept import kept_headers
-from pushlink.protocol.lookup_verdicts import interpret_lookup
-from pushlink.protocol.lookups import lookup_named, lookup_route
+from pushlink.protocol.lookup_verdicts import code_before, interpret_lookup
+from pushlink.protocol.lookups import LookUpRequest, lookup_named, render_lookup
 from pushlink.protocol.outcome import History, Verdict, create_event
 from pushlink.protocol.reinterpretation import write_verdict
 from pushlink.protocol.replies import Disposition, Effect
@@ -33,13 +34,19 @@ def look_up(claimed: ClaimedLookup, steps: Steps) -> Flow:
     key = claimed.attempt.link_key
     contract = _contract(claimed)
     body = bytes(claimed.request.body or b"")
-    route = lookup_route(contract, claimed.profile.contract, answer=claimed.answer, body=body)
-    if isinstance(route, RenderFailure):
-        yield Tx(step=steps.settle, item=Settle(move=_parked(claimed, route)), key=key)
+    asked = render_lookup(contract, claimed.profile.contract, answer=claimed.answer, body=body)
+    if isinstance(asked, RenderFailure):
+        yield Tx(step=steps.settle, item=Settle(move=_parked(claimed, asked)), key=key)
         return
-    reply = yield Send(request=_request(claimed, route), gated=False)
-    ordinal = claimed.attempt.send_count
-    verdict = interpret_lookup(claimed.action.contract, claimed.name, reply, send_ordinal=ordinal)
+    reply = yield Send(request=_request(claimed, asked), gated=False)
+    verdict = interpret_lookup(
+        claimed.action.contract,
+        claimed.profile.contract,
+        claimed.name,
+        reply,
+        send_ordinal=claimed.attempt.send_count,
+        received_at=claimed.attempt.updated_at,
+    )
     answer = _answer(claimed, reply, verdict, steps)
     if verdict.disposition is Disposition.LOOK_UP:
         yield Tx(step=steps.wait_again, item=_waiting(claimed, contract, verdict, answer), key=key, after_send=True)
@@ -59,15 +66,15 @@ def _contract(claimed: ClaimedLookup) -> LookUp:
     return contract
 
 
-def _request(claimed: ClaimedLookup, route: str) -> WireRequest:
+def _request(claimed: ClaimedLookup, asked: LookUpRequest) -> WireRequest:
     profile = claimed.profile.contract
     return WireRequest(
         profile=profile,
         tenant=claimed.attempt.tenant,
-        method="GET",
-        path=route,
-        headers=tuple(profile.headers.items()),
-        body=b"",
+        method=asked.method,
+        path=asked.path,
+        headers=asked.headers,
+        body=asked.body,
         fresh_connection=False,
         keep_headers=kept_headers(claimed.action.contract, profile),
     )
@@ -83,10 +90,15 @@ def _answer(claimed: ClaimedLookup, reply: StoredReply, verdict: Verdict, steps:
         actor=claimed.incarnation,
         send_ordinal=claimed.attempt.send_count,
         reply=reply,
-        verdict=write_verdict(verdict, history, asked_at=None, look_up=claimed.name),
+        verdict=write_verdict(
+            verdict,
+            history,
+            asked_at=None if verdict.retry_after_ms is None else claimed.attempt.updated_at,
+            look_up=claimed.name,
+        ),
         candidate_id=None,
         event=create_event(verdict, has_mirror=writeback is not None) if is_shown else CreateEvent.UNKNOWN,
-        reason_code=verdict.code,
+        reason_code=None if is_shown else code_before(claimed.name),
         detail=None if is_shown else {**verdict.evidence, "row": verdict.row},
         in_doubt=None if verdict.effect is Effect.APPLIED else True,
         link=link_of(
@@ -100,6 +112,7 @@ def _answer(claimed: ClaimedLookup, reply: StoredReply, verdict: Verdict, steps:
         else None,
         writeback=writeback,
         values_digest=claimed.request.values_digest,
+        throttle=throttle_of(claimed, claimed.profile, verdict),
     )
 
 

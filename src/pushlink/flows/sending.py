@@ -133,12 +133,12 @@ def answer_of(
         values_digest=values_digest,
         refused_credential=_refused_credential(owned, world, profile, reply, verdict),
         look_up_after_ms=0 if verdict.disposition is Disposition.LOOK_UP else None,
-        throttle=_throttle(owned, profile, verdict),
+        throttle=throttle_of(owned, profile, verdict),
         remote_version=verdict.remote_version,
     )
 
 
-def _throttle(owned: Owned, profile: ProfileSnapshot, verdict: Verdict) -> Throttle | None:
+def throttle_of(owned: Owned, profile: ProfileSnapshot, verdict: Verdict) -> Throttle | None:
     """What a throttled answer says to everybody who would ask this remote next."""
     if verdict.code is not Code.THROTTLED:
         return None

@@ -39,6 +39,7 @@ class Settle:
     acknowledges: int | None = None  # an update whose values the remote has already
     outdates_wanted: bool = False  # the wanted version was frozen under a mapping that was revalidated away
     suspends: Suspension | None = None  # the link that this claim met lost its lineage
+    throttle: Throttle | None = None  # what the read before an update says to everybody who would ask the remote next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ class Steps:
         results = lifecycle.move_attempts(conn, [i.move for i in items], now=now)
         happened = [i for i, result in zip(items, results, strict=True) if isinstance(result, Moved)]
         self._suspend_links(conn, [i.suspends for i in happened if i.suspends is not None], now)
+        note_throttles(conn, [throttle for i in happened if (throttle := i.throttle) is not None], now=now)
         slots.acknowledge_versions(
             conn,
             [
@@ -199,6 +200,7 @@ class Steps:
         responses.insert_responses(conn, [_received(i.answer, late=False) for i in fresh], now=now)
         again = [i for i in fresh if now + dt.timedelta(milliseconds=i.every_ms) <= i.deadline]
         self._await_lookups(conn, [(i.answer, i.every_ms) for i in again], now)
+        note_throttles(conn, [throttle for i in fresh if (throttle := i.answer.throttle) is not None], now=now)
         over = [i.answer for i in fresh if i not in again]
         lifecycle.move_attempts(conn, [_answer_move(answer, None, None, now) for answer in over], now=now)
         return [None] * len(items)

@@ -6,20 +6,24 @@ and what a claim interprets, with the same contracts; so a case that passes says
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-from pushlink.errors import CallerError
+from pushlink.errors import CallerError, Code
+from pushlink.flows.fetching import contract_of_read
 from pushlink.packs.cases import (
     CASES_DIRECTORY,
     CaseReply,
     Expected,
+    ExpectedLookUp,
+    ExpectedRead,
     ExpectedRequest,
     ExpectedVerdict,
     PlacedCase,
@@ -31,11 +35,17 @@ from pushlink.packs.loader import load_pack
 from pushlink.protocol.client_ids import make_client_id
 from pushlink.protocol.contracts import ActionContract, ProfileContract
 from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
+from pushlink.protocol.extract import extract_first
 from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.headers import static_headers
 from pushlink.protocol.kept import kept_headers
+from pushlink.protocol.lookup_verdicts import interpret_lookup
+from pushlink.protocol.lookups import lookup_named, name_after, render_lookup
 from pushlink.protocol.outcome import History, Verdict, interpret
+from pushlink.protocol.preconditions import needs_fetch, version_places
 from pushlink.protocol.remoteids import Extracted, read_remote_id
-from pushlink.protocol.render import applies, render_create, render_update, source_fields
+from pushlink.protocol.render import applies, render_create, render_fetch, render_update, source_fields
+from pushlink.protocol.replies import Disposition, Effect
 from pushlink.protocol.snapshots import FrozenRequest, SourceValues, read_time
 from pushlink.protocol.states import Operation
 
@@ -157,31 +167,118 @@ def _observe(placed: PlacedCase) -> _Observed:
     read = case.source_values()
     if not applies(action.when, SourceValues(values=read)):
         return _Observed(shown=Expected(skipped=True))
-    operation = Operation(case.operation)
     mapped = dict.fromkeys(source_fields(action.contract, case.operation)) | read
     values = SourceValues(values=mapped)
-    request = _render(placed, values)
+    found = _read(placed)
+    shown: dict[str, object] = {} if found is None else {"read": found.asked}
+    if found is not None and (found.refused or found.verdict):
+        ended = {"refused": found.refused} if found.refused else {"verdict": found.verdict}
+        return _Observed(shown=Expected.model_validate(shown | ended))
+    request = _render(placed, values, case.remote_version if found is None else found.version)
     if isinstance(request, RenderFailure):
-        return _Observed(shown=Expected(refused=request.code))
-    if case.reply is None:
-        return _Observed(shown=Expected(request=_request_shown(request)), body_text=_text(request))
-    verdict = interpret(
-        operation,
+        return _Observed(shown=Expected.model_validate(shown | {"refused": request.code}))
+    shown["request"] = _request_shown(request)
+    if case.reply is not None:
+        reply = _reply(case.reply, action.contract, action.profile)
+        verdict = _interpret(placed, case.reply, reply, _history(placed, values))
+        shown["verdict"] = _verdict_shown(verdict)
+        if verdict.disposition is Disposition.LOOK_UP:
+            shown["look_up"] = _look_up(placed, request, verdict, reply)
+    return _Observed(shown=Expected.model_validate(shown), body_text=_text(request))
+
+
+def _interpret(placed: PlacedCase, recorded: CaseReply, reply: StoredReply, history: History) -> Verdict:
+    action = placed.action
+    return interpret(
+        Operation(placed.case.operation),
         action.contract,
         action.profile,
-        _reply(case.reply, action.contract, action.profile),
-        _history(placed, values),
-        received_at=read_time(case.reply.received_at) if case.reply.received_at is not None else None,
+        reply,
+        history,
+        received_at=_received_at(recorded),
     )
-    shown = Expected(request=_request_shown(request), verdict=_verdict_shown(verdict))
-    return _Observed(shown=shown, body_text=_text(request))
 
 
-def _render(placed: PlacedCase, values: SourceValues) -> FrozenRequest | RenderFailure:
+def _received_at(recorded: CaseReply) -> dt.datetime | None:
+    return None if recorded.received_at is None else read_time(recorded.received_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """The read before an update, and the version that it found, or what it ended the update with."""
+
+    asked: ExpectedRead
+    version: str | None = None
+    verdict: ExpectedVerdict | None = None
+    refused: Code | None = None
+
+
+def _read(placed: PlacedCase) -> _Read | None:
+    """What an update reads before it is sent, as the flow of an update does; `None` where it reads nothing."""
+    case, action = placed.case, placed.action
+    update = action.contract.update
+    is_refused = case.history.refetched
+    if case.remote_id is None or update is None:
+        return None
+    if not needs_fetch(update, link_version=case.remote_version, is_refused=is_refused):
+        return None
+    path = render_fetch(action.contract, action.profile, case.remote_id)
+    headers = static_headers(action.profile)
+    if isinstance(path, RenderFailure):
+        return _Read(asked=ExpectedRead(), refused=path.code)
+    if isinstance(headers, RenderFailure):
+        return _Read(asked=ExpectedRead(), refused=headers.code)
+    asked = ExpectedRead(method="GET", path=path, headers=dict(headers))
+    if case.read is None:
+        return _Read(asked=asked, version=case.remote_version)
+    reply = _reply(case.read, action.contract, action.profile)
+    verdict = interpret(
+        Operation.UPDATE,
+        contract_of_read(action.contract),
+        action.profile,
+        reply,
+        replace(_history(placed, SourceValues(values={})), in_doubt=False),
+        received_at=_received_at(case.read),
+    )
+    if (verdict.effect, verdict.disposition) != (Effect.APPLIED, Disposition.FINALIZE):
+        return _Read(asked=asked, verdict=_verdict_shown(verdict))
+    version = extract_first(version_places(update, action.contract.create), reply)
+    return _Read(asked=asked, version=version, refused=Code.FREEZE_FAILED if version is None else None)
+
+
+def _look_up(placed: PlacedCase, request: FrozenRequest, verdict: Verdict, answer: StoredReply) -> ExpectedLookUp:
+    """What the answer to a create makes the runtime ask, and what the recorded answer to that says."""
+    case, action = placed.case, placed.action
+    name = name_after(verdict.effect)
+    lookup = lookup_named(action.contract, name)
+    if lookup is None:
+        return ExpectedLookUp()
+    asked = render_lookup(lookup, action.profile, answer=answer, body=request.body)
+    if isinstance(asked, RenderFailure):
+        return ExpectedLookUp()
+    shown: dict[str, object] = {"method": asked.method, "path": asked.path, "headers": dict(asked.headers)}
+    if asked.body:
+        shown["body"] = json.loads(asked.body)
+    found: dict[str, object] = {"request": ExpectedRead.model_validate(shown)}
+    if case.look_up is not None:
+        reply = _reply(case.look_up, action.contract, action.profile)
+        said = interpret_lookup(
+            action.contract,
+            action.profile,
+            name,
+            reply,
+            send_ordinal=case.history.send_ordinal,
+            received_at=_received_at(case.look_up),
+        )
+        found["verdict"] = _verdict_shown(said)
+    return ExpectedLookUp.model_validate(found)
+
+
+def _render(placed: PlacedCase, values: SourceValues, version: str | None) -> FrozenRequest | RenderFailure:
     case, action = placed.case, placed.action
     if case.remote_id is None:
         return render_create(action.contract, action.profile, values, idempotency_key=case.idempotency_key)
-    return render_update(action.contract, action.profile, values, case.remote_id, remote_version=case.remote_version)
+    return render_update(action.contract, action.profile, values, case.remote_id, remote_version=version)
 
 
 def _history(placed: PlacedCase, values: SourceValues) -> History:
@@ -249,6 +346,7 @@ def _verdict_shown(verdict: Verdict) -> ExpectedVerdict:
     more = {
         "remote_id": verdict.remote_id,
         "candidates": verdict.candidates or None,
+        "variant": verdict.evidence.get("variant"),
         "remote_version": verdict.remote_version,
         "retry_after": None if verdict.retry_after_ms is None else f"{verdict.retry_after_ms}ms",
     }
@@ -282,14 +380,23 @@ def _differences(expected: Expected, observed: _Observed) -> Iterator[Difference
     for name in ("skipped", "refused"):
         if (wanted.get(name) or None) != (found[name] or None):
             yield _difference(name, wanted.get(name), found[name])
-    for name in ("request", "verdict"):
-        parts = wanted.get(name)
-        if parts is None:
-            continue
-        if found[name] is None:
+    for name, parts, seen in _compared(wanted, found):
+        if seen is None:
             yield _difference(name, parts, _absent(found, name))
             continue
-        yield from _part_differences(name, parts, found[name])
+        yield from _part_differences(name, parts, seen)
+
+
+_Parts: TypeAlias = Mapping[str, object]
+
+
+def _compared(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, _Parts, _Parts | None]]:
+    """Each request and verdict that is expected, with what came of it."""
+    for name in ("read", "request", "verdict"):
+        if wanted.get(name) is not None:
+            yield name, wanted[name], found[name]
+    for name, parts in (wanted.get("look_up") or {}).items():
+        yield f"look_up.{name}", parts, (found["look_up"] or {}).get(name)
 
 
 def _absent(found: Mapping[str, object], name: str) -> str:
@@ -297,6 +404,10 @@ def _absent(found: Mapping[str, object], name: str) -> str:
         return "no request: the conditions of the action do not hold"
     if found["refused"]:
         return f"no request: it is refused with {found['refused']}"
+    if name == "read":
+        return "no read: the update is sent without one"
+    if name.startswith("look_up"):
+        return "no look-up: none is declared, none is due, or the case has no answer to it"
     return f"no {name}: the case has no reply"
 
 

@@ -18,13 +18,14 @@ from decimal import Decimal, InvalidOperation
 from os import PathLike
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, model_validator
 from ruamel.yaml import YAML
 
 from pushlink.errors import Code, Finding, PackError
 from pushlink.packs.explain import explain
 from pushlink.packs.loader import FILE_BYTES_MAX, read_text
 from pushlink.packs.model import Name, Pack, PackAction
+from pushlink.packs.reference import duration_words
 from pushlink.packs.tree import Node, parse, value_place, write_path
 from pushlink.protocol.declared import Contract, DurationMs, PlainJson
 from pushlink.protocol.evidence import WireError
@@ -72,6 +73,9 @@ Instant: TypeAlias = Annotated[str, _iso(dt.datetime, "2026-01-31T12:00:00Z")]
 Day: TypeAlias = Annotated[str, _iso(dt.date, "2026-01-31")]
 TimeOfDay: TypeAlias = Annotated[str, _iso(dt.time, "12:30:00")]
 Base64: TypeAlias = Annotated[str, AfterValidator(_base64)]
+
+#: A duration that is written as a person would: in its largest whole unit.
+ReadableMs: TypeAlias = Annotated[DurationMs, PlainSerializer(duration_words, return_type=str)]
 
 
 class Exact(Contract):
@@ -159,6 +163,15 @@ class ExpectedRequest(Contract):
     body_text: str | None = None  # the bytes as UTF-8
 
 
+class ExpectedRead(Contract):
+    """The parts of a request that only reads which are compared."""
+
+    method: str | None = None
+    path: str | None = None
+    headers: Mapping[str, str] = {}
+    body: PlainJson = None  # the JSON value
+
+
 class ExpectedVerdict(Contract):
     """The parts of the verdict that are compared. A `code` of null means: applied, and its record is known."""
 
@@ -168,8 +181,16 @@ class ExpectedVerdict(Contract):
     row: str | None = None
     remote_id: str | None = None
     candidates: tuple[str, ...] = ()
+    variant: Literal["live", "archived"] | None = None  # of the record that a declared conflict speaks of
     remote_version: str | None = None
-    retry_after: DurationMs | None = None
+    retry_after: ReadableMs | None = None
+
+
+class ExpectedLookUp(Contract):
+    """What the look-up after an answer asks, and how its recorded answer is read."""
+
+    request: ExpectedRead | None = None
+    verdict: ExpectedVerdict | None = None
 
 
 class Expected(Contract):
@@ -177,8 +198,10 @@ class Expected(Contract):
 
     skipped: bool | None = None
     refused: Code | None = None
+    read: ExpectedRead | None = None  # the record is read before the update
     request: ExpectedRequest | None = None
     verdict: ExpectedVerdict | None = None
+    look_up: ExpectedLookUp | None = None
 
 
 class Case(Contract):
@@ -193,13 +216,21 @@ class Case(Contract):
     remote_version: str | None = None
     idempotency_key: str = "00000000-0000-4000-8000-000000000001"
     history: CaseHistory = CaseHistory()
+    read: CaseReply | None = None  # what a read before the update answers; without it, `remote_version` was read
     reply: CaseReply | None = None
+    look_up: CaseReply | None = None  # what a look-up after the reply answers
     expect: Expected = Expected()
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
         if (self.operation == "update") is (self.remote_id is None):
             msg = "write `remote_id` for an update, and for nothing else"
+            raise ValueError(msg)
+        if self.read is not None and self.operation == "create":
+            msg = "only an update reads its record before it is sent"
+            raise ValueError(msg)
+        if self.look_up is not None and (self.operation == "update" or self.reply is None):
+            msg = "a look-up follows the reply to a create"
             raise ValueError(msg)
         return self
 

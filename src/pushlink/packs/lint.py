@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from pushlink.packs import grammar
 from pushlink.packs.lint_associations import association_names, check_associations, probes
+from pushlink.packs.lint_headers import check_headers
 from pushlink.packs.lint_preconditions import check_precondition, check_prefetch, is_guarded
 from pushlink.packs.lint_requests import check_request, check_variables
 from pushlink.packs.lint_responses import check_action_answers, check_criterion, check_profile_answers
@@ -49,9 +50,13 @@ _M = TypeVar("_M", bound=BaseModel)
 
 
 def lint(pack: Pack, *, file: str = "<pack>", root: Node | None = None) -> tuple[LintFinding, ...]:
-    """Everything that the rules find: in the order of the document, or of the checks when `root` is not known."""
+    """Everything that the rules find: in the order of the document, or of the checks when `root` is not known.
+
+    What is wrong for both operations of an action is said once.
+    """
     findings = []
-    for hit in itertools.chain(_check_names(pack), _check_profiles(pack), _check_actions(pack), _check_tests(pack)):
+    hits = itertools.chain(_check_names(pack), _check_profiles(pack), _check_actions(pack), _check_tests(pack))
+    for hit in dict.fromkeys(hits):
         line, column = value_place(root, hit.steps)
         rule = RULES_BY_NAME[hit.rule]
         findings.append(
@@ -135,14 +140,15 @@ def _check_profiles(pack: Pack) -> Hits:
         yield from _check_credential(steps, profile)
         if problem := grammar.path_characters_problem(profile.path_characters):
             yield Hit("path-characters", (*steps, "path_characters"), problem)
-        yield from _check_headers((*steps, "headers"), profile.headers)
+        yield from check_headers((*steps, "headers"), profile.headers, profile)
         yield from _check_times(steps, profile)
         yield from check_variables(steps, profile)
         if profile.session is not None:
             prefetch_steps: Steps = (*steps, "session", "prefetch")
             prefetch = profile.session.prefetch
             # The header that asks for the token has the token's name, and a word such as Fetch in its place.
-            yield from _check_headers((*prefetch_steps, "headers"), prefetch.headers, asks_for=prefetch.capture)
+            asked = (*prefetch_steps, "headers")
+            yield from check_headers(asked, prefetch.headers, profile, asks_for=prefetch.capture)
             yield from check_prefetch(prefetch_steps, profile, profile.session.prefetch)
         yield from check_profile_answers(steps, profile)
 
@@ -181,18 +187,6 @@ def _check_auth(steps: Steps, auth: Auth) -> Hits:
         yield Hit("auth", (*steps, "username"), "The secret is the user here. Remove the username, or `secret_is`.")
 
 
-def _check_headers(steps: Steps, headers: Mapping[str, str], *, asks_for: str | None = None) -> Hits:
-    seen: dict[str, str] = {}
-    for name, value in headers.items():
-        yield from (Hit("header", (*steps, name), problem) for problem in grammar.header_problems(name, value))
-        is_question = asks_for is not None and name.lower() == asks_for.lower()
-        if not is_question and grammar.secret_suspected(name, value):
-            message = "This looks like a secret. Put it where credential_ref can find it, and remove it from the pack."
-            yield Hit("secret-literal", (*steps, name), message)
-        if (first := seen.setdefault(name.lower(), name)) != name:
-            yield Hit("header", (*steps, name), f"`{first}` is the same header. Keep one of them.")
-
-
 def _check_times(steps: Steps, profile: ProfileContract) -> Hits:
     timeouts, backoff = profile.timeouts, profile.retry.backoff
     if not 0 < timeouts.connect_ms <= timeouts.total_ms:
@@ -212,12 +206,12 @@ def _check_actions(pack: Pack) -> Hits:
     by_slot = {action.action_slot_id: action for _, action in _actions(pack)}
     for steps, action in _actions(pack):
         profile = reached.get(action.destination)
-        yield from _check_request((*steps, "create"), action.create)
+        yield from _check_request((*steps, "create"), action.create, profile)
         known = association_names(action, "create")
         yield from check_request((*steps, "create"), "create", action, profile, known)
         yield from check_precondition((*steps, "create"), "create", action, profile)
         if action.update is not None:
-            yield from _check_update((*steps, "update"), action.update)
+            yield from _check_update((*steps, "update"), action.update, profile)
             known = association_names(action, "update")
             yield from check_request((*steps, "update"), "update", action, profile, known)
             yield from check_precondition((*steps, "update"), "update", action, profile)
@@ -245,13 +239,13 @@ def _requests(action: Action) -> Iterator[tuple[OperationName, CreateContract | 
         yield "update", action.update
 
 
-def _check_request(steps: Steps, request: CreateContract | UpdateContract) -> Hits:
-    yield from _check_headers((*steps, "headers"), request.headers)
+def _check_request(steps: Steps, request: CreateContract | UpdateContract, profile: ProfileContract | None) -> Hits:
+    yield from check_headers((*steps, "headers"), request.headers, profile)
     yield from _check_body((*steps, "body"), request.body)
 
 
-def _check_update(steps: Steps, update: UpdateContract) -> Hits:
-    yield from _check_request(steps, update)
+def _check_update(steps: Steps, update: UpdateContract, profile: ProfileContract | None) -> Hits:
+    yield from _check_request(steps, update, profile)
     if update.creates_if_missing and not is_guarded(update):
         message = "This update would create a record that was deleted remotely. Guard it by kind: if_match_star."
         yield Hit("update-guard", (*steps, "creates_if_missing"), message)

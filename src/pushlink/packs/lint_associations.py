@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pushlink.packs import grammar
+from pushlink.packs.lint_headers import check_headers
 from pushlink.packs.model import Action
 from pushlink.packs.rules import Hit, Hits
 from pushlink.packs.tree import Steps
@@ -111,11 +112,7 @@ def _check_call(steps: Steps, association: Association, call: AssociationCall, p
     for name in names_in(call.body):
         if name not in allowed:
             yield Hit("association", (*steps, "body"), f"`{{{name}}}` is not known in this call.")
-    for name, value in call.headers.items():
-        yield from (Hit("header", (*steps, "headers", name), said) for said in grammar.header_problems(name, value))
-        if grammar.secret_suspected(name, value):
-            message = "This looks like a secret. Put it where credential_ref can find it, and remove it from the pack."
-            yield Hit("secret-literal", (*steps, "headers", name), message)
+    yield from check_headers((*steps, "headers"), call.headers, profile)
     if not call.success.status:
         message = "Write the statuses that mean done, such as [200]."
         yield Hit("success-empty", (*steps, "success", "status"), message)

@@ -27,7 +27,7 @@ from pushlink.protocol.criteria import criterion_problem
 from pushlink.protocol.declarations import claim_problem, rule_problem
 from pushlink.protocol.lookups import JOB, KEY
 from pushlink.protocol.paths import names_in_template, query_problem
-from pushlink.protocol.placeholders import name_of
+from pushlink.protocol.placeholders import name_of, names_in
 from pushlink.protocol.waits import wait_problem
 
 #: Statuses whose responses never have a body (RFC 9110).
@@ -107,7 +107,8 @@ def _check_create(steps: Steps, create: CreateContract) -> Hits:
 def _check_lookup(steps: Steps, lookup: LookUp, own: frozenset[str]) -> Hits:
     needed = frozenset(name for name, is_there in ((JOB, lookup.job), (KEY, lookup.key is not None)) if is_there)
     allowed = own | needed
-    used = {*names_in_template(lookup.path), *(name_of(value) for value in lookup.query.values())}
+    in_query = {name_of(value) for value in lookup.query.values()}
+    used = {*names_in_template(lookup.path), *in_query, *names_in(lookup.body)}
     for problem in grammar.path_problems(lookup.path, variables=allowed, needed=frozenset()):
         yield Hit("look-up", (*steps, "path"), problem)
     for name, value in lookup.query.items():
@@ -115,7 +116,11 @@ def _check_lookup(steps: Steps, lookup: LookUp, own: frozenset[str]) -> Hits:
         if unsound is not None:
             yield Hit("look-up", (*steps, "query", name), grammar.sentence(unsound))
     for name in sorted(needed - used):
-        yield Hit("look-up", (*steps, name), f"Write {{{name}}} in the path or in the query, or leave it out.")
+        yield Hit("look-up", (*steps, name), f"Write {{{name}}} in the path, the query or the body, or leave it out.")
+    for name in sorted(set(names_in(lookup.body)) - allowed):
+        yield Hit("look-up", (*steps, "body"), f"`{{{name}}}` is not known here. Known are {_shown(allowed)}.")
+    if lookup.body is not None and lookup.method == "GET":
+        yield Hit("look-up", (*steps, "body"), "A GET has no body. Write method: POST, or put it into the query.")
     if not needed:
         yield Hit(
             "look-up", steps, "Say what the record is found by: a job that the answer names, or a key of the body."
@@ -156,6 +161,10 @@ def _check_rate_limit(steps: Steps, limit: RateLimit) -> Hits:
             yield Hit("wait", (*steps, "wait", index), grammar.sentence(problem))
     if limit.cap_ms == 0:
         yield Hit("wait", (*steps, "cap"), "Write a longest wait above zero.")
+
+
+def _shown(names: frozenset[str]) -> str:
+    return ", ".join(f"{{{name}}}" for name in sorted(names)) or "none"
 
 
 def _check_extractors(steps: Steps, extractors: Iterable[IdExtractor]) -> Hits:

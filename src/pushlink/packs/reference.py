@@ -33,13 +33,14 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     },
     contracts.ProfileContract: {
         "base_url": "Scheme, host, port and base path of the remote. Every path is appended to it.",
-        "variables": "Values with names, such as a realm, that paths, queries and merged values may use as `{name}`.",
+        "variables": "Values with names, such as a realm, that paths, queries, headers and merged values may use as "
+        "`{name}`.",
         "endpoint_class": "A word of your own for the kind of endpoint, such as `sandbox`. A change of it is drift.",
         "destination_scope": "Which tenant or account of the remote this is. A remote id is unique within it.",
         "credential_ref": "Where the secret is found: `env:NAME` or `file:/path`. The secret is never written here.",
         "auth": "How the secret is put on a request.",
         "session": "What is opened before a request: a token and cookies that it must carry.",
-        "headers": "Headers that every request of this profile carries.",
+        "headers": "Headers that every request of this profile carries: literals, or one of its variables as `{name}`.",
         "active": "Whether the profile may be used. `false` stops its pushes.",
         "path_characters": "Which of `/ \\ ? # %` a remote id may hold in a path. They are percent-encoded.",
         "timeouts": "How long a call may take.",
@@ -66,7 +67,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     contracts.Prefetch: {
         "path": "The path of the GET below `base_url`. The profile's own variables stand in it.",
         "query": "Its parameters: names, each with a literal or one `{variable}`.",
-        "headers": "Its own headers, beside the profile's.",
+        "headers": "Its own headers, beside the profile's: literals, or one of the profile's variables.",
         "capture": "The header that is read from its answer and sent with every request.",
         "cookies": "Whether its cookies are sent as well.",
         "expired": "The session is over, and nothing was done, when one of these holds. It is opened anew, once.",
@@ -125,7 +126,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "key_quoting": "How a key is written in the path: `odata_string` puts it in quotes, `odata_guid` wants a GUID.",
         "query": "Parameters behind the path: names, each with a literal or one `{variable}`.",
         "client_id": "The id that the request gives the new record itself, as `{client_id}` in path, query or body.",
-        "headers": "Headers of this request. One of the same name in the profile is replaced.",
+        "headers": "Headers of this request, as in the profile. One of the same name there is replaced.",
         "prefer": "Preferences (RFC 7240). They change what is answered, and so where an id is found.",
         "precondition": "What must hold at the remote for the request to take effect.",
         "body": "How the body is built around the mapped values.",
@@ -141,7 +142,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "path": "The path below `base_url`, with `{remote_id}` in it unless the query or the body names the record.",
         "key_quoting": "How a key is written in the path: `odata_string` puts it in quotes, `odata_guid` wants a GUID.",
         "query": "Parameters behind the path: names, each with a literal or one `{variable}`.",
-        "headers": "Headers of this request. One of the same name in the profile is replaced.",
+        "headers": "Headers of this request, as in the profile. One of the same name there is replaced.",
         "prefer": "Preferences (RFC 7240). They change what is answered, and so where an id is found.",
         "precondition": "What must hold at the remote for the request to take effect.",
         "body": "How the body is built around the mapped values.",
@@ -155,7 +156,8 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     },
     contracts.Body: {
         "encoding": "How the body is written.",
-        "media_type": "The `Content-Type` of the request.",
+        "media_type": "The media type of the body. A form is `application/x-www-form-urlencoded` without it, and takes "
+        "no other.",
         "envelope": "A literal skeleton that the values are put into.",
         "insert_at": "The JSON Pointer into the skeleton below which targets start.",
         "arrays": "How a form tells the items of a list apart: `a[]=1`, `a[0]=1`, or `a=1` again and again.",
@@ -202,8 +204,10 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "policy": "`park`: nothing is adopted. An operator decides.",
     },
     contracts.LookUp: {
-        "path": "The path of the GET below `base_url`, with `{job}`, `{key}` and the profile's variables.",
+        "method": "`POST` where the remote is searched with a body. A look-up changes nothing there.",
+        "path": "The path below `base_url`, with `{job}`, `{key}` and the profile's variables.",
         "query": "Parameters behind the path: names, each with a literal or one `{variable}`.",
+        "body": "The JSON of a `POST`: literals, and the same variables as whole texts.",
         "job": "Where the create's answer says what to ask for, in order. It fills `{job}`.",
         "key": "The JSON Pointer to what the create's own body has, to find the record by. It fills `{key}`.",
         "status": "The statuses of an answer that is read. Any other one is asked again.",
@@ -216,8 +220,10 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     },
     contracts.Asynchronous: {
         "accepted": "The statuses of a create that is only accepted.",
-        "path": "The path of the GET below `base_url`, with `{job}`, `{key}` and the profile's variables.",
+        "method": "`POST` where the remote is searched with a body. A look-up changes nothing there.",
+        "path": "The path below `base_url`, with `{job}`, `{key}` and the profile's variables.",
         "query": "Parameters behind the path: names, each with a literal or one `{variable}`.",
+        "body": "The JSON of a `POST`: literals, and the same variables as whole texts.",
         "job": "Where the create's answer says what to ask for, in order. It fills `{job}`.",
         "key": "The JSON Pointer to what the create's own body has, to find the record by. It fills `{key}`.",
         "status": "The statuses of an answer that is read. Any other one is asked again.",
@@ -233,6 +239,8 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     },
     contracts.ErrorRule: {
         "when": "All of these hold.",
+        "on": "Which answers it reads: of a `create`, an `update`, a `lookup`. Without it, creates and updates. On a "
+        "`lookup`, `retry_at` asks again and everything else ends the asking.",
         "effect": "`not_applied`: the remote did nothing. `unknown`: it may have.",
         "disposition": "What follows. With `unknown` it is `reconcile`; `gone` and `conflict` suspend a link.",
         "wait": "The shortest wait before it is sent again, with `retry_at`.",
@@ -244,6 +252,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "cap": "The longest wait.",
     },
     contracts.Wait: {
+        "when": "It counts only when all of these hold.",
         "header": "The header that says it.",
         "pointer": "The JSON Pointer to what says it.",
         "regex": "A pattern of its whole text, with one group around the time.",
@@ -255,6 +264,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "from": "`$response.body#/pointer` or `$response.header.Name`.",
         "regex": "A pattern of the whole text, with one group around the id.",
         "decode": "`percent` undoes percent-encoding.",
+        "none": 'Texts that stand there when there is no id, such as `"0"`.',
     },
     contracts.IdRule: {
         "canonical": "How an id is written for comparison.",

@@ -50,7 +50,11 @@ RULES: Final = (
     Rule("credential-missing", _ERROR, "A profile that sends a credential names it."),
     Rule("auth", _ERROR, "Each key of `auth` belongs to one kind, and an API key has a name."),
     Rule("secret-literal", _ERROR, "No secret stands in a header, a constant or an envelope."),
-    Rule("header", _ERROR, "Headers are visible ASCII, and none frames, authenticates or repeats a request."),
+    Rule(
+        "header",
+        _ERROR,
+        "Headers are visible ASCII or known variables, and none frames, authenticates or repeats a request.",
+    ),
     Rule("timeouts", _ERROR, "Connecting takes some time, and no more than the whole call."),
     Rule("backoff", _ERROR, "The first delay is no longer than the longest."),
     Rule("path-characters", _ERROR, "Only characters that can change a route are listed as safe in ids."),

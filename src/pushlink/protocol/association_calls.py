@@ -53,7 +53,7 @@ def render_call(
     )
     if isinstance(path, RenderFailure):
         return path
-    headers = render_headers(profile.headers, call.headers, Body())
+    headers = render_headers(profile, call.headers, Body())
     if isinstance(headers, RenderFailure):
         return headers
     data = b""

@@ -137,17 +137,17 @@ def _readings(
     operation: Operation, action: ActionContract, profile: ProfileContract, reply: StoredReply
 ) -> Iterator[Reading]:
     """Every declared rule that fits, in order: the action's, the profile's, duplicates and deletions, throttles."""
-    for name, rules in (("action errors", action.errors), ("profile errors", profile.errors)):
-        for index, rule in enumerate(rules):
-            if rule_problem(rule) is None and all_hold(rule.when, reply):
-                meaning = _meaning(rule, operation)
-                yield Reading(
-                    row=f"{name} {index + 1}",
-                    meaning=meaning,
-                    wait_ms=rule.wait_ms,
-                    because=rule.because,
-                    candidates=_existing(action, reply) if meaning is DUPLICATE else (),
-                )
+    for row, rule in _rules(action, profile):
+        is_for_it = not rule.on or operation.value in rule.on
+        if is_for_it and rule_problem(rule) is None and all_hold(rule.when, reply):
+            meaning = _meaning(rule, operation)
+            yield Reading(
+                row=row,
+                meaning=meaning,
+                wait_ms=rule.wait_ms,
+                because=rule.because,
+                candidates=_existing(action, reply) if meaning is DUPLICATE else (),
+            )
     if operation is Operation.CREATE:
         for index, conflict in enumerate(action.create.conflict):
             if claim_problem(conflict.when) is None and all_hold(conflict.when, reply):
@@ -162,9 +162,42 @@ def _readings(
             if claim_problem((criterion,)) is None and holds(criterion, reply):
                 meaning = DELETED if reply.status in _SUCCESSES else GONE
                 yield Reading(row=f"declared deletion {index + 1}", meaning=meaning)
+    if (throttle := _throttle(profile, reply)) is not None:
+        yield throttle
+
+
+def rule_on_lookup(
+    action: ActionContract, profile: ProfileContract, reply: StoredReply
+) -> tuple[str, ErrorRule] | None:
+    """The first declared rule about look-ups that fits an answer to one, and its place in the pack."""
+    fitting = (
+        (row, rule)
+        for row, rule in _rules(action, profile)
+        if "lookup" in rule.on and rule_problem(rule) is None and all_hold(rule.when, reply)
+    )
+    return next(fitting, None)
+
+
+def throttle_row(profile: ProfileContract, reply: StoredReply) -> str | None:
+    """The row that says that an answer is a throttle, whatever was asked; `None` where it is none."""
+    if reply.status is None:
+        return None
+    if BY_STATUS.get(reply.status, UNLISTED).create is THROTTLE:
+        return BY_STATUS[reply.status].name
+    declared = _throttle(profile, reply)
+    return None if declared is None else declared.row
+
+
+def _rules(action: ActionContract, profile: ProfileContract) -> Iterator[tuple[str, ErrorRule]]:
+    for name, rules in (("action errors", action.errors), ("profile errors", profile.errors)):
+        yield from ((f"{name} {index + 1}", rule) for index, rule in enumerate(rules))
+
+
+def _throttle(profile: ProfileContract, reply: StoredReply) -> Reading | None:
     for index, criterion in enumerate(profile.rate_limit.detect):
         if claim_problem((criterion,)) is None and holds(criterion, reply):
-            yield Reading(row=f"declared throttle {index + 1}", meaning=THROTTLE)
+            return Reading(row=f"declared throttle {index + 1}", meaning=THROTTLE)
+    return None
 
 
 def _session_over(profile: ProfileContract, reply: StoredReply) -> Reading | None:

@@ -235,7 +235,7 @@ def _body_texts(value: Parsed, *, with_lists: bool) -> _Texts:
 
 
 def _narrow(extractor: IdExtractor, found: _Texts) -> _Texts:
-    """Apply the extractor's regex and decoding; a text that does not match is as good as absent."""
+    """Apply the extractor's regex and decoding; what does not match, or means "none", is as good as absent."""
     if isinstance(found, NoId):
         return found
     texts = found
@@ -249,7 +249,9 @@ def _narrow(extractor: IdExtractor, found: _Texts) -> _Texts:
         if None in decoded:
             return NoId(reason=Reason.UNDECODABLE, candidate=texts[0])
         texts = tuple(text for text in decoded if text is not None)
-    return texts
+    if extractor.nothing:
+        texts = tuple(text for text in texts if text not in extractor.nothing)
+    return texts or NoId(reason=Reason.ABSENT)
 
 
 def _decode(text: str) -> str | None:

@@ -1,8 +1,8 @@
 """The headers of a frozen request: static, visible, and never one that the transport or the credential owns.
 
 A header is checked when it is frozen, because a library that refuses it later does so after the checkpoint. Values are
-visible ASCII with blanks inside at most, so that nothing can start a new header line. No header comes from a record; a
-computed one says a preference or a precondition.
+visible ASCII with blanks inside at most, so that nothing can start a new header line. No header comes from a record; it
+is a literal or a variable of the profile, and a computed one says a preference or a precondition.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Final
 
 from pushlink.errors import Code
 from pushlink.protocol.body import media_type_of
-from pushlink.protocol.contracts import Body
+from pushlink.protocol.contracts import Body, ProfileContract
 from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.placeholders import Unfilled, fill
 
 #: Longer values are refused by common servers.
 VALUE_BYTES_MAX: Final = 8_192
@@ -62,18 +63,13 @@ def header_problem(name: str, value: str) -> str | None:
 
 
 def render_headers(
-    profile: Mapping[str, str], operation: Mapping[str, str], body: Body, computed: Mapping[str, str] = _NONE
+    profile: ProfileContract, operation: Mapping[str, str], body: Body, computed: Mapping[str, str] = _NONE
 ) -> tuple[tuple[str, str], ...] | RenderFailure:
     """Profile headers, the operation's own (which win over one of the same name), computed ones, the media type."""
-    chosen: dict[str, tuple[str, str]] = {}
-    for declared in (profile, operation):
-        names = [name.lower() for name in declared]
-        if len(set(names)) != len(names):
-            return _failure("A header is declared twice.", None)
-        for name, value in declared.items():
-            if problem := header_problem(name, value):
-                return _failure(f"The header {name!r} cannot be sent: {problem}.", name)
-            chosen[name.lower()] = (name, value)
+    static = static_headers(profile, operation)
+    if isinstance(static, RenderFailure):
+        return static
+    chosen = {name.lower(): (name, value) for name, value in static}
     for name, value in computed.items():
         if name.lower() in chosen:
             return _failure("A header is declared and computed.", name)
@@ -83,6 +79,28 @@ def render_headers(
     if not _VALUE.fullmatch(body.media_type):
         return _failure("The body's media type cannot be sent as a header.", "Content-Type")
     return (*chosen.values(), ("Content-Type", media_type_of(body)))
+
+
+def static_headers(
+    profile: ProfileContract, operation: Mapping[str, str] = _NONE
+) -> tuple[tuple[str, str], ...] | RenderFailure:
+    """The headers of a request that is only read with: the profile's, and the operation's own, which win.
+
+    A value is a literal, or the name of one of the profile's variables as a whole placeholder.
+    """
+    chosen: dict[str, tuple[str, str]] = {}
+    for declared in (profile.headers, operation):
+        names = [name.lower() for name in declared]
+        if len(set(names)) != len(names):
+            return _failure("A header is declared twice.", None)
+        for name, literal in declared.items():
+            value = fill(literal, profile.variables)
+            if isinstance(value, Unfilled):
+                return _failure(f"The header {name!r} cannot be sent: {value.name}: {value.problem}.", name)
+            if problem := header_problem(name, str(value)):
+                return _failure(f"The header {name!r} cannot be sent: {problem}.", name)
+            chosen[name.lower()] = (name, str(value))
+    return tuple(chosen.values())
 
 
 def _failure(message: str, name: str | None) -> RenderFailure:

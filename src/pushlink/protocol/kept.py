@@ -8,6 +8,7 @@ from typing import Final
 
 from pushlink.protocol.contracts import ActionContract, Contract, Criterion, IdExtractor, ProfileContract, Wait
 from pushlink.protocol.extract import parse_place
+from pushlink.protocol.preconditions import version_places
 
 #: Reply headers that interpretation reads by itself, whatever the contracts name.
 ALWAYS_KEPT: Final = ("retry-after", "date", "content-type", "location")
@@ -21,7 +22,7 @@ def kept_headers(action: ActionContract, profile: ProfileContract) -> tuple[str,
     if update is not None:
         parts += [update.success, update.deleted, update.merged]
         if update.precondition is not None:
-            parts += [update.precondition.on_fail, update.precondition.fetch.version]
+            parts += [update.precondition.on_fail, version_places(update, create)]
     if profile.session is not None:
         parts.append(profile.session.prefetch.expired)
     return _named((*parts, profile.errors, profile.rate_limit))
@@ -34,8 +35,11 @@ def _named(parts: tuple[object, ...]) -> tuple[str, ...]:
 
 def _names_in(value: object) -> Iterator[str]:
     match value:
-        case Criterion(header=str() as name) | Wait(header=str() as name):
+        case Criterion(header=str() as name):
             yield name
+        case Wait():
+            yield from () if value.header is None else (value.header,)
+            yield from _names_in(value.when)
         case IdExtractor():
             place = parse_place(value.source)
             if place is not None and place.kind == "header":

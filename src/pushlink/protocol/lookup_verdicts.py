@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Final
 
 from pushlink.errors import Code
-from pushlink.protocol.contracts import ActionContract
+from pushlink.protocol.contracts import ActionContract, ProfileContract
+from pushlink.protocol.declarations import rule_on_lookup, throttle_row
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.lookups import LookedUp, Shown, lookup_named, read_lookup
 from pushlink.protocol.outcome import Verdict
 from pushlink.protocol.replies import Disposition, Effect
-from pushlink.protocol.waits import retry_after_ms
+from pushlink.protocol.waits import retry_after_ms, throttle_ms
 
 #: What a create was, and stays as long as no look-up shows its record.
 _BEFORE: Final = {
@@ -19,11 +21,28 @@ _BEFORE: Final = {
 }
 
 
-def interpret_lookup(action: ActionContract, name: str, reply: StoredReply, *, send_ordinal: int) -> Verdict:
-    """The verdict on one look-up, from the frozen contract and the stored answer alone."""
+def code_before(name: str) -> Code:
+    """Why a create waits for a look-up of this name, or is parked after it."""
+    return _BEFORE[name][1]
+
+
+def interpret_lookup(
+    action: ActionContract,
+    profile: ProfileContract,
+    name: str,
+    reply: StoredReply,
+    *,
+    send_ordinal: int,
+    received_at: dt.datetime | None = None,
+) -> Verdict:
+    """The verdict on one look-up, from the frozen contracts and the stored answer alone.
+
+    A throttle says `throttled`, and the create waits as before. `received_at` is as in `interpret`.
+    """
     lookup = lookup_named(action, name)
     found = LookedUp(shown=Shown.NO_ID) if lookup is None else read_lookup(action, lookup, reply)
     effect, code = _BEFORE[name]
+    row = f"look-up shows {found.shown.value}"
     evidence: dict[str, object] = {
         "look_up": name,
         "shown": found.shown,
@@ -33,7 +52,6 @@ def interpret_lookup(action: ActionContract, name: str, reply: StoredReply, *, s
         "send_ordinal": send_ordinal,
         **({"error_text": reply.error_text} if reply.error_text else {}),
     }
-    row = f"look-up shows {found.shown.value}"
     if found.shown is Shown.RECORD:
         return Verdict(
             effect=Effect.APPLIED,
@@ -45,11 +63,22 @@ def interpret_lookup(action: ActionContract, name: str, reply: StoredReply, *, s
             evidence=evidence,
         )
     waits = found.shown is Shown.NOT_YET
+    asked_ms = retry_after_ms(reply, received_at)
+    declared = rule_on_lookup(action, profile, reply) if waits else None
+    throttled = throttle_row(profile, reply) if waits and declared is None else None
+    if declared is not None:
+        row, rule = declared
+        evidence["because"] = rule.because
+        waits = rule.disposition == "retry_at"
+        asked_ms = max((ms for ms in (asked_ms, rule.wait_ms) if ms is not None), default=None)
+    elif throttled is not None:
+        row, code = throttled, Code.THROTTLED
+        asked_ms = throttle_ms(profile.rate_limit, reply, received_at)
     return Verdict(
         effect=effect,
         disposition=Disposition.LOOK_UP if waits else Disposition.PARK,
         code=code,
         row=row,
-        retry_after_ms=retry_after_ms(reply) if waits else None,
+        retry_after_ms=asked_ms if waits else None,
         evidence=evidence,
     )

@@ -18,16 +18,20 @@ from pushlink.protocol.criteria import all_hold, any_holds
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.extract import extract_first, read_body
 from pushlink.protocol.failures import RenderFailure
+from pushlink.protocol.headers import static_headers
 from pushlink.protocol.jsontext import Number
 from pushlink.protocol.paths import render_path
-from pushlink.protocol.placeholders import Variables
+from pushlink.protocol.placeholders import Unfilled, Variables, fill
 from pushlink.protocol.remoteids import Extracted, NoId, read_remote_id
 from pushlink.protocol.replies import Effect
 from pushlink.protocol.states import AttemptStatus, Operation
 
-#: What a look-up's path may name beside the variables of its profile.
+#: What a look-up's path, query and body may name beside the variables of its profile.
 JOB: Final = "job"
 KEY: Final = "key"
+
+#: The media type of a look-up that has a body.
+_JSON: Final = "application/json"
 
 
 class Shown(StrEnum):
@@ -70,8 +74,46 @@ def is_accepted(action: ActionContract, reply: StoredReply) -> bool:
     return contract is not None and reply.status in contract.accepted
 
 
-def lookup_route(lookup: LookUp, profile: ProfileContract, *, answer: StoredReply, body: bytes) -> str | RenderFailure:
-    """Where to ask: the path and query, filled from the create's answer and from its own body."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpRequest:
+    """One look-up as it is sent; its body is empty for a GET."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+def render_lookup(
+    lookup: LookUp, profile: ProfileContract, *, answer: StoredReply, body: bytes
+) -> LookUpRequest | RenderFailure:
+    """The request that asks: route and body, filled from the create's answer and from its own body."""
+    variables = _variables(lookup, profile, answer, body)
+    if isinstance(variables, RenderFailure):
+        return variables
+    path = render_path(
+        lookup.path,
+        variables,
+        base_url=profile.base_url,
+        path_characters=profile.path_characters,
+        query=lookup.query,
+    )
+    headers = static_headers(profile)
+    if isinstance(path, RenderFailure):
+        return path
+    if isinstance(headers, RenderFailure):
+        return headers
+    if lookup.body is None:
+        return LookUpRequest(method=lookup.method, path=path, headers=headers, body=b"")
+    filled = fill(lookup.body, variables)
+    if isinstance(filled, Unfilled):
+        message = f"The body of a look-up cannot be made: {filled.name}: {filled.problem}."
+        return RenderFailure(code=Code.FREEZE_FAILED, message=message, evidence={"name": filled.name})
+    data = jsontext.write(filled).encode()
+    return LookUpRequest(method=lookup.method, path=path, headers=(*headers, ("Content-Type", _JSON)), body=data)
+
+
+def _variables(lookup: LookUp, profile: ProfileContract, answer: StoredReply, body: bytes) -> Variables | RenderFailure:
     variables: dict[str, str | None] = {**profile.variables}
     for name, wanted, found in (
         (JOB, bool(lookup.job), extract_first(lookup.job, answer)),
@@ -82,14 +124,7 @@ def lookup_route(lookup: LookUp, profile: ProfileContract, *, answer: StoredRepl
             return RenderFailure(code=Code.PATH_UNUSABLE, message=message, evidence={"name": name})
         if wanted:
             variables[name] = found
-    filled: Variables = variables
-    return render_path(
-        lookup.path,
-        filled,
-        base_url=profile.base_url,
-        path_characters=profile.path_characters,
-        query=lookup.query,
-    )
+    return variables
 
 
 def read_lookup(action: ActionContract, lookup: LookUp, reply: StoredReply) -> LookedUp:

@@ -52,18 +52,13 @@ def reinterpret(
 ) -> Verdict:
     """The verdict on a stored answer, from what is stored alone; `kept` is the document that `write_verdict` made."""
     history = _history(kept)
+    asked_at = kept.get("asked_at")
+    received_at = dt.datetime.fromisoformat(asked_at) if isinstance(asked_at, str) else None
     name = kept.get("look_up")
     if isinstance(name, str):
-        return interpret_lookup(action, name, reply, send_ordinal=history.send_ordinal)
-    asked_at = kept.get("asked_at")
-    return interpret(
-        operation,
-        action,
-        profile,
-        reply,
-        history,
-        received_at=dt.datetime.fromisoformat(asked_at) if isinstance(asked_at, str) else None,
-    )
+        ordinal = history.send_ordinal
+        return interpret_lookup(action, profile, name, reply, send_ordinal=ordinal, received_at=received_at)
+    return interpret(operation, action, profile, reply, history, received_at=received_at)
 
 
 def is_same(verdict: Verdict, kept: Mapping[str, object]) -> bool:

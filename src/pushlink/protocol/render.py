@@ -159,7 +159,7 @@ def _request(
     computed = _computed(contract, variables)
     if isinstance(computed, RenderFailure):
         return computed
-    headers = render_headers(profile.headers, contract.headers, contract.body, computed)
+    headers = render_headers(profile, contract.headers, contract.body, computed)
     if isinstance(headers, RenderFailure):
         return headers
     placed = placed_values(action, operation, associated)

@@ -20,6 +20,7 @@ class Method(StrEnum):
     POST = "POST"
     PUT = "PUT"
     PATCH = "PATCH"
+    MERGE = "MERGE"  # of OData 2: a PATCH by another name
 
 
 class GraphQl(Contract):

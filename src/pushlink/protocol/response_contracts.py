@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pushlink.protocol.declared import LATER, Contract, DurationMs, Pointer, Scalar
+from pushlink.protocol.declared import LATER, Contract, DurationMs, PlainJson, Pointer, Scalar
 
 
 class Criterion(Contract):
@@ -44,6 +44,7 @@ class IdExtractor(Contract):
     source: Annotated[str, Field(alias="from")]
     regex: str | None = None
     decode: Literal["none", "percent"] = "none"
+    nothing: Annotated[tuple[str, ...], Field(alias="none"), LATER] = ()  # what stands there when there is no id
 
 
 class IdRule(Contract):
@@ -103,13 +104,16 @@ class Merged(Contract):
 
 
 class LookUp(Contract):
-    """A GET that says more about a create whose own answer did not name its record.
+    """A request that only reads, and says more about a create whose own answer did not name its record.
 
-    It is made again, `every` so often, until it shows the record, says that it failed, or `timeout` is over.
+    It is made again, `every` so often, until it shows the record, says that it failed, or `timeout` is over. A remote
+    whose search takes a body is asked by POST.
     """
 
+    method: Annotated[Literal["GET", "POST"], LATER] = "GET"
     path: str
     query: dict[str, str] = {}
+    body: Annotated[dict[str, PlainJson] | None, LATER] = None  # JSON, with the names of the path and query in it
     job: tuple[IdExtractor, ...] = ()  # of the create's answer; fills {job}
     key: Pointer | None = None  # of the create's own body; fills {key}
     status: tuple[Annotated[int, Field(ge=200, le=299)], ...] = (200,)
@@ -129,8 +133,13 @@ class Asynchronous(LookUp):
 
 
 class ErrorRule(Contract):
-    """One declared reading of an answer, for a person who reads it later as much as for the runtime."""
+    """One declared reading of an answer, for a person who reads it later as much as for the runtime.
 
+    A rule is for creates and updates, unless it says what it is `on`. On a look-up `retry_at` asks again later, and
+    every other disposition ends the asking.
+    """
+
+    on: Annotated[tuple[Literal["create", "update", "lookup"], ...], LATER] = ()
     when: Annotated[tuple[Criterion, ...], Field(min_length=1)]
     effect: Literal["not_applied", "unknown"]
     disposition: Literal["retry_at", "terminal", "conflict", "gone", "reconcile"]
@@ -139,8 +148,12 @@ class ErrorRule(Contract):
 
 
 class Wait(Contract):
-    """One place where a throttled answer may say how long to wait, or a wait that is known without it."""
+    """One place where a throttled answer may say how long to wait, or a wait that is known without it.
 
+    It is looked at only when all criteria of `when` hold.
+    """
+
+    when: Annotated[tuple[Criterion, ...], LATER] = ()
     header: str | None = None
     pointer: Pointer | None = None
     regex: str | None = None

@@ -75,6 +75,7 @@ _CRITERIA: Final[Mapping[str, Surface]] = {
     "profile.errors[].when[]": _S.RESPONSE,
     "profile.session.prefetch.expired[]": _S.RESPONSE,
     "profile.rate_limit.detect[]": _S.RETRY_POLICY,
+    "profile.rate_limit.wait[].when[]": _S.RETRY_POLICY,
 }
 _CRITERION_PARTS: Final = ("status", "header", "pointer", "equals", "in", "regex", "absent", "present")
 
@@ -92,7 +93,7 @@ _EXTRACTORS: Final = (
     "action.create.async.id[]",
     "action.update.merged.successor[]",
 )
-_EXTRACTOR_PARTS: Final = ("from", "regex", "decode")
+_EXTRACTOR_PARTS: Final = ("from", "regex", "decode", "none")
 
 #: Every field of a pack and the surface that its change is.
 FIELD_ROWS: Final[Mapping[str, Surface]] = {
@@ -156,7 +157,7 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     **{
         f"action.create.{name}.{part}": _S.RESPONSE
         for name in ("followup", "async")
-        for part in ("path", "query", "key", "status", "only", "every", "timeout")
+        for part in ("method", "path", "query", "body", "key", "status", "only", "every", "timeout")
     },
     "action.create.async.accepted": _S.RESPONSE,
     "action.create.conflict[].policy": _S.RESPONSE,
@@ -217,7 +218,7 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     **{
         f"{holder}.errors[].{part}": _S.RESPONSE
         for holder in ("action", "profile")
-        for part in ("effect", "disposition", "wait", "because")
+        for part in ("on", "effect", "disposition", "wait", "because")
     },
     "profile.rate_limit.cap": _S.RETRY_POLICY,
     **{

@@ -13,6 +13,7 @@ from typing import Final
 
 from pushlink.protocol import jsontext
 from pushlink.protocol.contracts import RateLimit, Wait
+from pushlink.protocol.criteria import all_hold
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.extract import read_body
 from pushlink.protocol.jsontext import Number
@@ -49,7 +50,8 @@ def retry_after_ms(reply: StoredReply, received_at: dt.datetime | None = None) -
 def throttle_ms(limit: RateLimit, reply: StoredReply, received_at: dt.datetime | None = None) -> int | None:
     """What a throttled answer asks for: the first declared place that says something, else `Retry-After`."""
     for wait in limit.wait:
-        found = None if wait_problem(wait) else _asked_ms(wait, reply, received_at, limit.cap_ms)
+        is_for_it = wait_problem(wait) is None and all_hold(wait.when, reply)
+        found = _asked_ms(wait, reply, received_at, limit.cap_ms) if is_for_it else None
         if found is not None:
             return found
     asked = retry_after_ms(reply, received_at)

@@ -223,7 +223,7 @@ class Collections:
                 return self._list(asked, collection)
             case "PUT", (collection, record_id) if self._may_be_put(collection, record_id):
                 return self._put_new(asked, collection, record_id)
-            case (("GET" | "PATCH" | "PUT" | "POST" | "DELETE"), (collection, record_id)):
+            case (("GET" | "PATCH" | "MERGE" | "PUT" | "POST" | "DELETE"), (collection, record_id)):
                 return self._touch(asked, collection, record_id)
             case _, () | (_,) | (_, _):
                 return tell(405, {"error": "method not allowed"})

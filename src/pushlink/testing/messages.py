@@ -90,8 +90,8 @@ def creating(asked: Asked) -> bool:
 
 
 def updating(asked: Asked) -> bool:
-    """A PATCH or PUT, or a POST to one record."""
-    return asked.method in {"PATCH", "PUT"} or (asked.method == "POST" and len(asked.segments) > 1)
+    """A PATCH, MERGE or PUT, or a POST to one record."""
+    return asked.method in {"PATCH", "MERGE", "PUT"} or (asked.method == "POST" and len(asked.segments) > 1)
 
 
 def reading(asked: Asked) -> bool:
