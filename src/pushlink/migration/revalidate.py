@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from enum import StrEnum
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
-from pushlink.errors import CallerError, Code, Contended
+from pushlink.errors import CallerError, Code
+from pushlink.migration.running import Now, OnProgress, Verdict, batches, contention
 from pushlink.protocol.manifest import (
     Approval,
     BoundRow,
@@ -54,24 +53,8 @@ LOCK_WAIT_MS: Final = 5_000
 #: Conflicts that an error shows; it says how many there are.
 CONFLICTS_SHOWN_MAX: Final = 50
 
-T = TypeVar("T")
-
 #: A member that is or would be moved: its row under the lock, and its receipt.
 _Moved: TypeAlias = tuple[Member, BoundRow, Receipt]
-
-#: The time by the database, read inside a transaction.
-Now: TypeAlias = Callable[[Connection], dt.datetime]
-
-#: Told after each batch: members done so far.
-OnProgress: TypeAlias = Callable[[int], None]
-
-
-class Verdict(StrEnum):
-    """What became of an operation, or would."""
-
-    APPLICABLE = "applicable"  # a rehearsal found nothing in the way
-    APPLIED = "applied"
-    ALREADY_APPLIED = "already_applied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +98,7 @@ def make_manifest(
     ordered = sorted(set(keys))
     with reading(engine) as conn:
         catalog = CatalogReader().read(conn)
-        for batch in _batches(ordered):
+        for batch in batches(ordered, BATCH):
             found = rows.read_holders(conn, batch)
             for key in batch:
                 made = _member(key, found.get(key), tenant, catalog)
@@ -149,7 +132,7 @@ def make_rollback(
     digests: dict[LinkKey, Digest] = {}
     if rehearsed.done.verdict is Verdict.ALREADY_APPLIED:
         with reading(engine) as conn:
-            for batch in _batches([member.link_key for member in manifest.members]):
+            for batch in batches([member.link_key for member in manifest.members], BATCH):
                 found = rows.read_holders(conn, batch)
                 digests |= {key: row_digest(rows.row_of(link)) for key, link in found.items()}
     return rollback_of(
@@ -193,7 +176,7 @@ def validate(
 ) -> Rehearsed:
     """Take the locks of `apply`, ask what it asks, and roll back; raises what it raises."""
     kept: list[Receipt] = []
-    with _contention(), rows.rehearsing(engine) as conn:
+    with contention(), rows.rehearsing(engine) as conn:
         run = _Run(conn, manifest, actor=actor, now=now(conn), on_progress=on_progress)
         done = run.through(write=False, keep=kept)
     return Rehearsed(done=done, receipts=tuple(kept))
@@ -205,21 +188,9 @@ def apply(engine: Engine, manifest: Manifest, *, actor: str, now: Now, on_progre
     Raises `CallerError` (`not_allowed_now`) with what is in the way, and `Contended` when somebody held a row too long.
     Nothing is written then.
     """
-    with _contention(), writing(engine) as conn:
+    with contention(), writing(engine) as conn:
         run = _Run(conn, manifest, actor=actor, now=now(conn), on_progress=on_progress)
         return run.through(write=True, keep=None)
-
-
-@contextmanager
-def _contention() -> Iterator[None]:
-    try:
-        yield
-    except Contended as error:
-        raise Contended(
-            "Somebody else's transaction held a row of this manifest, or another manifest is being applied.",
-            evidence=error.evidence,
-            next_step="nothing was written; run it again, with workers stopped if it stays so",
-        ) from error
 
 
 class _Run:
@@ -250,13 +221,13 @@ class _Run:
         rows.lock_catalog(self._conn, wait_ms=LOCK_WAIT_MS)
         catalog = CatalogReader().read(self._conn)
         slots: set[LinkKey] = set()
-        for keys in _batches([member.link_key for member in manifest.members]):
+        for keys in batches([member.link_key for member in manifest.members], BATCH):
             slots |= rows.lock_keys(self._conn, keys)
         moved = rows.count_receipts(self._conn, manifest.operation_id)
         if moved not in {0, len(manifest.members)}:
             raise self._refusal(f"{moved} links have a receipt of this operation, {len(manifest.members)} should")
         done = 0
-        for members in _batches(manifest.members):
+        for members in batches(manifest.members, BATCH):
             found = self._verify(members) if moved else self._move(members, slots, write=write)
             self._current += sum(_state_now(row, catalog) == member.new for member, row, _ in found)
             if keep is not None:
@@ -386,11 +357,6 @@ class _Run:
 
 def _owner_of(row: BoundRow) -> tuple[str, str]:
     return str(row["tenant"]), str(row["connector_owner_key"])
-
-
-def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), BATCH):
-        yield items[start : start + BATCH]
 
 
 def _twice(keys: Sequence[LinkKey]) -> list[LinkKey]:

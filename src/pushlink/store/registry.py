@@ -50,11 +50,15 @@ SlotName = NewType("SlotName", tuple[SlotKind, str])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
-    """The time that an action slot pushed to one destination; `until` is `None` while it does."""
+    """The time that an action slot pushed to one destination; `until` is `None` while it does.
+
+    `rebound_to` is the action slot that got everything which stood there; nothing of this slot returns to it.
+    """
 
     destination_slot_id: str
     since: dt.datetime
     until: dt.datetime | None
+    rebound_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +128,7 @@ def problems_of(pack: Pack, known: Mapping[SlotName, RegisteredSlot]) -> list[st
     """Why the registry refuses a pack, one sentence for each slot; empty when it does not."""
     said: list[str] = []
     seen: set[SlotName] = set()
-    for name, source_object, _, _ in _declared(pack):
+    for name, source_object, _, destination in _declared(pack):
         kind, slot_id = name
         if name in seen:
             said.append(f"The {kind} slot {slot_id!r} stands in the pack twice.")
@@ -137,6 +141,11 @@ def problems_of(pack: Pack, known: Mapping[SlotName, RegisteredSlot]) -> list[st
         elif before.status is SlotStatus.REBOUND:
             said.append(
                 f"The {kind} slot {slot_id!r} was rebound to {before.successor_slot_id!r}; its links are there."
+            )
+        elif (successor := rebound_to(before, destination)) is not None:
+            said.append(
+                f"What the {kind} slot {slot_id!r} pushed to {destination!r} was rebound to {successor!r};"
+                " its links are there."
             )
         elif before.source_object != source_object:
             said.append(
@@ -237,7 +246,8 @@ def ended_stays(slot: RegisteredSlot) -> list[Slots]:
     """The identities under which an action slot pushed earlier and does not now, unless somebody resolved them."""
     if slot.source_object is None or slot.status in RESOLVED:
         return []
-    destinations = [stay.destination_slot_id for stay in slot.stays if stay.until is not None]
+    ended = [stay for stay in slot.stays if stay.until is not None and stay.rebound_to is None]
+    destinations = [stay.destination_slot_id for stay in ended]
     return [
         Slots(
             tenant=slot.tenant,
@@ -254,7 +264,37 @@ def ended_stays(slot: RegisteredSlot) -> list[Slots]:
 def keep_stays(slot: RegisteredSlot, owning: Iterable[Slots]) -> RegisteredSlot:
     """The slot without the ended stays that are not among `owning`."""
     kept = {identity.destination_slot_id for identity in owning}
-    return replace(slot, stays=tuple(s for s in slot.stays if s.until is None or s.destination_slot_id in kept))
+    stays = [s for s in slot.stays if s.until is None or s.rebound_to or s.destination_slot_id in kept]
+    return replace(slot, stays=tuple(stays))
+
+
+def rebound_to(slot: RegisteredSlot, destination: str | None) -> str | None:
+    """The slot that got what this one pushed to `destination`, if somebody rebound it."""
+    return next((s.rebound_to for s in slot.stays if s.rebound_to and s.destination_slot_id == destination), None)
+
+
+def rebind(slot: RegisteredSlot, old: Slots, new: Slots, *, now: dt.datetime) -> RegisteredSlot:
+    """The slot after everything that it had at `old` has moved to `new`; another action slot is its successor there.
+
+    A slot that is not in use and has nothing left to resolve is rebound as a whole.
+    """
+    if old.action_slot_id == new.action_slot_id:
+        return replace(slot, updated_at=now)
+    there = [s for s in slot.stays if s.destination_slot_id == old.destination_slot_id]
+    kept = [s for s in slot.stays if s.destination_slot_id != old.destination_slot_id]
+    since = min((s.since for s in there), default=now)
+    gone = Stay(
+        destination_slot_id=old.destination_slot_id,
+        since=since,
+        until=max((s.until or now for s in there), default=now),
+        rebound_to=new.action_slot_id,
+    )
+    return replace(slot, stays=(gone, *kept), updated_at=now)
+
+
+def end_lineage(slot: RegisteredSlot, successor: str, *, now: dt.datetime) -> RegisteredSlot:
+    """A slot of which nothing is left: no pack may have it again."""
+    return replace(slot, status=SlotStatus.REBOUND, successor_slot_id=successor, updated_at=now)
 
 
 def replaced_by(
@@ -295,6 +335,7 @@ def _read(row: sa.RowMapping) -> RegisteredSlot:
             destination_slot_id=stay["destination_slot_id"],
             since=read_time(stay["since"]),
             until=read_time(stay["until"]) if stay["until"] else None,
+            rebound_to=stay.get("rebound_to"),
         )
         for stay in kept.get("stays", ())
     )
@@ -308,6 +349,7 @@ def _row(slot: RegisteredSlot) -> dict[str, Any]:
             "destination_slot_id": stay.destination_slot_id,
             "since": write_time(stay.since),
             "until": write_time(stay.until) if stay.until else None,
+            **({"rebound_to": stay.rebound_to} if stay.rebound_to else {}),
         }
         for stay in slot.stays
     ]

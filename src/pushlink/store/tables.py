@@ -29,10 +29,11 @@ from pushlink.protocol.states import (
 from pushlink.store.adoption_tables import adoption_receipt
 from pushlink.store.columns import METADATA, PREFIX, UtcTime, count, flag, table, text, time
 from pushlink.store.dialect import partial_index, serial_column
+from pushlink.store.lineage_tables import rebind_receipt
 from pushlink.store.people_tables import operator_action, principal
 
-#: What is handed on from `columns.py`, `adoption_tables.py` and `people_tables.py`.
-__all__ = ["METADATA", "PREFIX", "UtcTime", "adoption_receipt", "operator_action", "principal"]
+#: What is handed on from `columns.py`, `adoption_tables.py`, `lineage_tables.py` and `people_tables.py`.
+__all__ = ["METADATA", "PREFIX", "UtcTime", "adoption_receipt", "operator_action", "principal", "rebind_receipt"]
 
 
 def _words(values: Iterable[StrEnum]) -> str:
@@ -467,6 +468,7 @@ APPEND_ONLY: Final = (
     frozen_document,
     revalidation_receipt,
     adoption_receipt,
+    rebind_receipt,
     operator_action,
 )
 
