@@ -14,15 +14,9 @@ HERE = ("protocol/manifest.py", "protocol/receipts.py", "store/revalidation.py",
 
 #: The rooms that the entry points import, directly or not; the contract of pyproject.toml says what they may not.
 ALLOWED = re.compile(
-<<<<<<< HEAD
-    r"pushlink\.(?:errors|packs\.model|protocol(?:\.\w+)?"
-    r"|store\.(?:access|active|adoption_tables|audit|catalog|columns|dialect(?:\.\w+)?|people_tables|registry|revalidation|revision"
-    r"|rows|tables))"
-=======
     r"pushlink\.(?:errors|migration\.running|packs\.model|protocol(?:\.\w+)?"
-    r"|store\.(?:access|active|audit|catalog|columns|dialect(?:\.\w+)?|lineage_tables|people_tables|registry"
+    r"|store\.(?:access|active|(?:adoption|lineage|people)_tables|audit|catalog|columns|dialect(?:\.\w+)?|registry"
     r"|revalidation|revision|rows|tables))"
->>>>>>> e121f1b (Move a whole slot to another one by a manifest)
 )
 
 

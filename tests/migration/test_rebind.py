@@ -16,6 +16,7 @@ from pushlink.errors import CallerError, Code, ConfigurationError
 from pushlink.flows.outcomes import Outcome, Queued, Refused, Reserved
 from pushlink.migration import rebind
 from pushlink.migration.rebind import Verdict
+from pushlink.operations.reads import history
 from pushlink.protocol.identity import link_key
 from pushlink.protocol.rebinding import new_rebind, read_rebind, write_rebind
 from pushlink.protocol.snapshots import Slots
@@ -492,6 +493,22 @@ def test_a_hold_that_names_a_moved_owner_ends_when_that_link_lets_go(stage: Stag
     decide(stage, Verb.RETIRE, stage.link(1))
     stage.drain()
     assert stage.attempt(id=held["id"])["status"] == "finalized"
+
+
+@pytest.mark.rule("MG-07", "AT-11")
+def test_the_history_of_a_record_goes_on_across_its_keys(stage: Stage) -> None:
+    """Its create, its reply and the decision of before stand in the same line as what came after."""
+    decide(stage, Verb.SUSPEND, stage.linked(1, **ADA))
+    stage.apply(renamed())
+    with stage.engine.begin() as conn:
+        before = history(conn, "Person", "1").rows
+    apply(stage, planned(stage))
+    decide(stage, Verb.REVALIDATE, stage.link())
+    with stage.engine.begin() as conn:
+        after = history(conn, "Person", "1").rows
+    assert after[: len(before)] == before
+    assert {moment.kind for moment in before} == {"event", "reply", "action"}
+    assert "revalidate" in {moment.event for moment in after[len(before) :]}
 
 
 @pytest.mark.rule("MG-07")

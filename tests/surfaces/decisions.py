@@ -123,7 +123,8 @@ def documents(shop: Shop) -> dict[str, Any]:
     found["pushlink retire"] = decided(shop, "retire", link_of(shop, 106))
     found["pushlink release-slot"] = decided(shop, "release-slot", link_of(shop, 106))
     slot = shop.json("explain", "Note", 106)["actions"][0]["action_slot_id"]
-    found["pushlink declare-independent"] = shop.json("declare-independent", slot, *WHY)
+    seen = ("--catalog-revision", shop.json("slot", "list")["catalog_revision"])
+    found["pushlink declare-independent"] = shop.json("declare-independent", slot, *seen, *WHY)
     found["pushlink export"] = shop.json("export", shop.home / "all.jsonl")
     found["pushlink verify"] = shop.json("verify")
     found["pushlink principal add"] = root = shop.json("principal", "add", "root", "--role", "admin")

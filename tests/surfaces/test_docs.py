@@ -17,7 +17,7 @@ from pushlink.surfaces.cli import app
 from pushlink.surfaces.exits import MEANINGS, Exit, exit_of
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating
-from surfaces import decisions, mappings
+from surfaces import decisions, mappings, slots
 from surfaces.conftest import Shop
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -147,9 +147,11 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
     }
     seen |= decisions.documents(shop)
     seen |= mappings.documents(shop)
+    seen |= slots.documents(shop)
     for name, document in seen.items():
         assert set(document) == keys_of(name), name
-    assert {*seen, "pushlink pack schema"} - {"pushlink save --all", "pushlink reconcile --csv"} == set(commands())
+    in_bulk = {"pushlink save --all", "pushlink reconcile --csv", "pushlink retire --slot"}
+    assert {*seen, "pushlink pack schema"} - in_bulk == set(commands())
     assert set(shop.json("explain", "Nothing", 1, code=2)) == keys_of("any command that fails")
     for listed, document in [
         ("checks", seen["pushlink doctor"]),
@@ -170,6 +172,9 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         ("manifest", {"manifest": [seen["pushlink mapping manifest"]["manifest"]]}),
         ("mapping", {"mapping": [seen["pushlink mapping apply"]["mapping"]]}),
         ("receipts", seen["pushlink mapping validate"]),
+        ("slots", seen["pushlink slot list"]),
+        ("rebind", {"rebind": [seen["pushlink slot rebind apply"]["rebind"]]}),
+        ("retired", seen["pushlink retire --slot"]),
     ]:
         assert document[listed], listed
         assert set(document[listed][0]) == keys_of(listed), listed

@@ -219,30 +219,72 @@ def uninstall_pack(
 
 
 def declare_independent(
+    conn: sa.Connection,
+    *,
+    tenant: str,
+    action_slot_id: str,
+    reason: str,
+    actor: str,
+    now: dt.datetime,
+    seen_revision: int | None = None,
+) -> tuple[str, ...]:
+    """Say that an action slot in use replaces none of those that ended until now, so that it may create (D-29).
+
+    Answers with the slots beside which it creates from now on: those that still own something. Said already, and
+    nothing ended since, it writes nothing. Raises `CallerError` when the catalogue is not at `seen_revision` any more.
+    """
+    take_lock(conn, Lock.CATALOG)
+    require_revision(conn, seen_revision)
+    known = {slot.name: slot for slot in registry.read_registry(conn, tenant=tenant)}
+    slot = known.get(SlotName((SlotKind.ACTION, action_slot_id)))
+    if slot is None or slot.status not in registry.IN_USE or slot.destination_slot_id is None:
+        msg = f"The action slot {action_slot_id!r} is not in use for this tenant."
+        raise CallerError(msg, evidence={"tenant": tenant, "status": slot.status if slot else None})
+    [beside] = read_unresolved_slots(conn, [registry.identity_of(slot, slot.destination_slot_id)])
+    if slot.status is SlotStatus.INDEPENDENT and not beside:
+        return ()
+    registry.write_slots(conn, known, [registry.as_independent(slot, now=now)])
+    _bump(conn, now)
+    after = {"status": SlotStatus.INDEPENDENT.value, "beside": list(beside)}
+    target = ("action_slot", action_slot_id)
+    before = slot.status.value
+    _audit(conn, "declare_independent", target, before, after, tenant=tenant, reason=reason, actor=actor, now=now)
+    return beside
+
+
+def retire_slot(
     conn: sa.Connection, *, tenant: str, action_slot_id: str, reason: str, actor: str, now: dt.datetime
-) -> None:
-    """Say that an action slot in use replaces no other one, so that it may create beside unresolved links (D-29)."""
+) -> str:
+    """End the lineage of an action slot that owns nothing any more; answers with the status that it has then.
+
+    One that a pack has now stays in use: its records were retired, not the action.
+    """
     take_lock(conn, Lock.CATALOG)
     known = {slot.name: slot for slot in registry.read_registry(conn, tenant=tenant)}
     slot = known.get(SlotName((SlotKind.ACTION, action_slot_id)))
-    if slot is None or slot.status not in registry.IN_USE:
-        msg = f"The action slot {action_slot_id!r} is not in use for this tenant."
-        raise CallerError(msg, evidence={"tenant": tenant, "status": slot.status if slot else None})
-    registry.write_slots(conn, known, [registry.with_status(slot, SlotStatus.INDEPENDENT, now=now)])
+    if slot is None:
+        raise CallerError(f"There is no action slot {action_slot_id!r}.", next_step="pushlink slot list")
+    is_over = slot.status is SlotStatus.DROPPED and not read_owning(conn, registry.ended_stays(slot))
+    if not is_over:
+        return slot.status.value
+    registry.write_slots(conn, known, [registry.as_retired(slot, now=now)])
     _bump(conn, now)
-    after = SlotStatus.INDEPENDENT.value
     target = ("action_slot", action_slot_id)
-    _audit(
-        conn,
-        "declare_independent",
-        target,
-        slot.status.value,
-        after,
-        tenant=tenant,
-        reason=reason,
-        actor=actor,
-        now=now,
-    )
+    was, now_is = slot.status.value, SlotStatus.RETIRED.value
+    _audit(conn, "slot_retire", target, was, now_is, tenant=tenant, reason=reason, actor=actor, now=now)
+    return now_is
+
+
+def require_revision(conn: sa.Connection, seen: int | None) -> None:
+    """Refuse what was decided over another catalogue; call it under the catalogue's lock."""
+    found = catalog_revision(conn)
+    if seen is not None and seen != found:
+        raise CallerError(
+            "The catalogue has changed since it was looked at; nothing was done.",
+            code=Code.STALE_VERSION,
+            evidence={"seen": seen, "current": found},
+            next_step="look at it again: pushlink slot list",
+        )
 
 
 def _applied(

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from pushlink.protocol.snapshots import AttemptId, LinkKey
 from pushlink.protocol.states import Operation
 from pushlink.protocol.verbs import Verb
+from pushlink.store.rebinds import read_former_keys
 from pushlink.store.requests import read_requests
 from pushlink.store.rows import RequestRow
 from pushlink.store.tables import operator_action, push_attempt
@@ -49,17 +50,20 @@ def read_last_creates(conn: sa.Connection, keys: Sequence[LinkKey]) -> dict[Link
 
 
 def read_validations(conn: sa.Connection, keys: Sequence[LinkKey]) -> dict[LinkKey, Validated]:
-    """The newest decision that freed each key."""
+    """The newest decision that freed each key, or a key that its rows had before their slot was rebound."""
     if not keys:
         return {}
+    known_as = {key: key for key in keys}
+    known_as |= {old: key for key, former in read_former_keys(conn, keys).items() for old in former}
     t = operator_action
     statement = (
         sa.select(t.c.link_key, t.c.at, t.c.evidence)
-        .where(t.c.link_key.in_(sorted(keys)), t.c.verb.in_(_FREEING))
+        .where(t.c.link_key.in_(sorted(known_as)), t.c.verb.in_(_FREEING))
         .order_by(t.c.id)
     )
     return {
-        LinkKey(row.link_key): Validated(at=row.at, create_path=_shown(row.evidence)) for row in conn.execute(statement)
+        known_as[LinkKey(row.link_key)]: Validated(at=row.at, create_path=_shown(row.evidence))
+        for row in conn.execute(statement)
     }
 
 

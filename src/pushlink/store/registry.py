@@ -77,6 +77,7 @@ class RegisteredSlot:
     stays: tuple[Stay, ...]
     first_seen_at: dt.datetime
     updated_at: dt.datetime
+    independent_at: dt.datetime | None = None  # of an independent slot: what ended later is not covered
 
     @property
     def name(self) -> SlotName:
@@ -176,6 +177,7 @@ def plan_apply(
             stays=_stays(before.stays if before else (), destination, now),
             first_seen_at=before.first_seen_at if before else now,
             updated_at=now,
+            independent_at=before.independent_at if before is not None and in_use else None,
         )
     gone = [s for s in known.values() if s.connector_owner_key == pack.connector_owner_key and s.name not in wanted]
     changed = [
@@ -213,9 +215,14 @@ def name_changes(
     return {name: tuple(sorted(ids)) for name, ids in names.items()}
 
 
-def with_status(slot: RegisteredSlot, status: SlotStatus, *, now: dt.datetime) -> RegisteredSlot:
-    """The same slot with what became of it."""
-    return replace(slot, status=status, updated_at=now)
+def as_independent(slot: RegisteredSlot, *, now: dt.datetime) -> RegisteredSlot:
+    """The same slot, said to replace none of those that ended until now."""
+    return replace(slot, status=SlotStatus.INDEPENDENT, independent_at=now, updated_at=now)
+
+
+def as_retired(slot: RegisteredSlot, *, now: dt.datetime) -> RegisteredSlot:
+    """The same slot, whose lineage an operator ended."""
+    return replace(slot, status=SlotStatus.RETIRED, updated_at=now)
 
 
 def _declared(pack: Pack) -> Iterator[tuple[SlotName, str | None, str, str | None]]:
@@ -249,16 +256,21 @@ def ended_stays(slot: RegisteredSlot) -> list[Slots]:
     ended = [stay for stay in slot.stays if stay.until is not None and stay.rebound_to is None]
     destinations = [stay.destination_slot_id for stay in ended]
     return [
-        Slots(
-            tenant=slot.tenant,
-            connector_owner_key=slot.connector_owner_key,
-            action_slot_id=slot.slot_id,
-            destination_slot_id=destination,
-            source_object=slot.source_object,
-        )
+        identity_of(slot, destination)
         for destination in dict.fromkeys(destinations)
         if destination != slot.destination_slot_id
     ]
+
+
+def identity_of(slot: RegisteredSlot, destination: str) -> Slots:
+    """The identity under which an action slot pushes, or pushed, to a destination."""
+    return Slots(
+        tenant=slot.tenant,
+        connector_owner_key=slot.connector_owner_key,
+        action_slot_id=slot.slot_id,
+        destination_slot_id=destination,
+        source_object=slot.source_object or "",
+    )
 
 
 def keep_stays(slot: RegisteredSlot, owning: Iterable[Slots]) -> RegisteredSlot:
@@ -303,22 +315,30 @@ def replaced_by(
     """The identities that `slots` may have replaced.
 
     They are of the same owner (or of one of its `former_owners`), tenant and source object, and were not in use any
-    more when `slots` came into use. What stood beside it for a time is another action, not a predecessor; a slot that
-    is declared independent has none.
+    more when `slots` came into use. What stood beside it for a time is another action, not a predecessor. A slot that
+    is declared independent replaces none that ended before somebody said so; where it pushed itself since then, its own
+    links are no less its own.
     """
     scope = (slots.tenant, slots.source_object)
     owners = {slots.connector_owner_key, *former_owners}
     related = [s for s in registry if (s.tenant, s.source_object) == scope and s.connector_owner_key in owners]
     own = [slot for slot in related if slot.slot_id == slots.action_slot_id]
-    if any(slot.status is SlotStatus.INDEPENDENT for slot in own):
+    declared = next((slot for slot in own if slot.status is SlotStatus.INDEPENDENT), None)
+    if declared is not None and declared.independent_at is None:
         return []
+    covered = None if declared is None else declared.independent_at
     since = next((slot.stays[-1].since for slot in own if slot.destination_slot_id == slots.destination_slot_id), None)
     return [
         identity
         for slot in related
         for identity in ended_stays(slot)
-        if identity != slots and (since is None or _ended_at(slot, identity.destination_slot_id) <= since)
+        if identity != slots and _counts(_ended_at(slot, identity.destination_slot_id), since, covered)
     ]
+
+
+def _counts(ended: dt.datetime, since: dt.datetime | None, covered: dt.datetime | None) -> bool:
+    """Whether what ended then may be a predecessor of what began at `since`, and nobody has said that it is none."""
+    return (since is None or ended <= since) and (covered is None or ended > covered)
 
 
 def _ended_at(slot: RegisteredSlot, destination: str) -> dt.datetime:
@@ -340,7 +360,14 @@ def _read(row: sa.RowMapping) -> RegisteredSlot:
         for stay in kept.get("stays", ())
     )
     plain = {name: value for name, value in row.items() if name not in {"detail", "kind", "status"}}
-    return RegisteredSlot(kind=SlotKind(row["kind"]), status=SlotStatus(row["status"]), stays=stays, **plain)
+    since = kept.get("independent_at")
+    return RegisteredSlot(
+        kind=SlotKind(row["kind"]),
+        status=SlotStatus(row["status"]),
+        stays=stays,
+        independent_at=read_time(since) if since else None,
+        **plain,
+    )
 
 
 def _row(slot: RegisteredSlot) -> dict[str, Any]:
@@ -354,8 +381,11 @@ def _row(slot: RegisteredSlot) -> dict[str, Any]:
         for stay in slot.stays
     ]
     row = {column.name: getattr(slot, column.name) for column in connector_slot.columns if column.name != "detail"}
+    kept: dict[str, Any] = {"stays": stays} if stays else {}
+    if slot.independent_at is not None:
+        kept["independent_at"] = write_time(slot.independent_at)
     return row | {
         "kind": slot.kind.value,
         "status": slot.status.value,
-        "detail": json.dumps({"stays": stays}) if stays else None,
+        "detail": json.dumps(kept) if kept else None,
     }

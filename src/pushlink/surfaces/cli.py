@@ -23,6 +23,7 @@ from pushlink.surfaces.commands import (
     reading,
     saving,
     setup,
+    slots,
     watching,
     working,
 )
@@ -100,7 +101,7 @@ app = typer.Typer(
     add_completion=True,
 )
 
-for module in (setup, packs, saving, backfilling, working, reading, deploying, mapping, operating, watching):
+for module in (setup, packs, saving, backfilling, working, reading, deploying, mapping, slots, operating, watching):
     module.register(app)
 
 

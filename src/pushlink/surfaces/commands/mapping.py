@@ -3,34 +3,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from pushlink.errors import CallerError
+from pushlink.surfaces.documents import (
+    ApprovedByOption,
+    OperationOption,
+    OutOption,
+    operator_of,
+    progress,
+    read_text,
+    write_new,
+)
 from pushlink.surfaces.opening import open_runtime
 from pushlink.surfaces.options import ConfigOption, JsonOption, TenantOption, examples
 from pushlink.surfaces.output import Output
-from pushlink.surfaces.who import TokenFileOption, typing_now
+from pushlink.surfaces.who import TokenFileOption
 
 if TYPE_CHECKING:
-    from pushlink.bootstrap import Runtime
     from pushlink.migration.revalidate import Done
     from pushlink.protocol.manifest import Manifest
     from pushlink.protocol.snapshots import LinkKey
 
 ManifestArgument: TypeAlias = Annotated[
     Path, typer.Argument(metavar="MANIFEST", help="The manifest, as `pushlink mapping manifest` wrote it.")
-]
-OutOption: TypeAlias = Annotated[
-    Path, typer.Option("-o", "--out", metavar="FILE", help="The file to write; it must not exist.")
-]
-OperationOption: TypeAlias = Annotated[
-    str,
-    typer.Option("--operation", metavar="ID", help="The operation's id. Default: a fresh one.", show_default=False),
 ]
 
 
@@ -40,7 +38,7 @@ def manifest(
     approval: Annotated[
         Path, typer.Option("--approval", metavar="FILE", help="The text in which the mappings were called equal.")
     ],
-    approved_by: Annotated[str, typer.Option("--approved-by", metavar="WHO", help="Who decided that.")],
+    approved_by: ApprovedByOption,
     out: OutOption,
     operation: OperationOption = "",
     config: ConfigOption = None,
@@ -53,7 +51,7 @@ def manifest(
 
     output = Output(as_json=as_json)
     keys = _keys(links)
-    approved = approve(approved_by, _text(approval))
+    approved = approve(approved_by, read_text(approval))
     with open_runtime(config) as runtime:
         made = revalidate.make_manifest(
             runtime.engine,
@@ -74,11 +72,11 @@ def validate(
 
     output = Output(as_json=as_json)
     read = _read(file)
-    with open_runtime(config) as runtime, _progress(output, "validate", len(read.members)) as on_progress:
+    with open_runtime(config) as runtime, progress(output, "validate", len(read.members)) as on_progress:
         found = revalidate.validate(
             runtime.engine,
             read,
-            actor=_operator(runtime, token_file, read),
+            actor=operator_of(runtime, token_file, read.tenant),
             now=runtime.world.clock.now,
             on_progress=on_progress,
         )
@@ -96,11 +94,11 @@ def apply(
 
     output = Output(as_json=as_json)
     read = _read(file)
-    with open_runtime(config) as runtime, _progress(output, "apply", len(read.members)) as on_progress:
+    with open_runtime(config) as runtime, progress(output, "apply", len(read.members)) as on_progress:
         done = revalidate.apply(
             runtime.engine,
             read,
-            actor=_operator(runtime, token_file, read),
+            actor=operator_of(runtime, token_file, read.tenant),
             now=runtime.world.clock.now,
             on_progress=on_progress,
         )
@@ -131,53 +129,30 @@ def rollback_manifest(
             runtime.engine,
             read,
             operation_id=operation or runtime.world.ids.fresh(),
-            actor=_operator(runtime, token_file, read),
+            actor=operator_of(runtime, token_file, read.tenant),
             now=runtime.world.clock.now,
             reason=reason,
         )
     _write(output, made, out)
 
 
-def _operator(runtime: Runtime, token_file: Path | None, manifest: Manifest) -> str:
-    """Who types this, shown to be an operator of the manifest's tenant."""
-    from pushlink.operations.principals import Role
-    from pushlink.store.access import reading
-
-    with reading(runtime.engine) as conn:
-        who = typing_now(conn, token_file, now=runtime.world.clock.now(conn))
-    return who.require(Role.OPERATOR, tenant=manifest.tenant).name
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CallerError(f"The file {str(path)!r} cannot be read: {error}.") from error
-
-
 def _keys(path: Path) -> list[LinkKey]:
     from pushlink.protocol.snapshots import LinkKey
 
-    lines = (line.partition("#")[0].strip() for line in _text(path).splitlines())
+    lines = (line.partition("#")[0].strip() for line in read_text(path).splitlines())
     return [LinkKey(line) for line in lines if line]
 
 
 def _read(path: Path) -> Manifest:
     from pushlink.protocol.manifest import read_manifest
 
-    return read_manifest(_text(path))
+    return read_manifest(read_text(path))
 
 
 def _write(output: Output, made: Manifest, path: Path) -> None:
     from pushlink.protocol.manifest import write_manifest
 
-    try:
-        with path.open("x", encoding="utf-8", newline="") as file:
-            file.write(write_manifest(made))
-    except FileExistsError as error:
-        raise CallerError(f"The file {str(path)!r} is there already; a manifest is never written over.") from error
-    except OSError as error:
-        raise CallerError(f"The file {str(path)!r} cannot be written: {error}.") from error
+    write_new(path, write_manifest(made))
     shown = {
         "file": path,
         "operation_id": made.operation_id,
@@ -206,16 +181,6 @@ def _show(output: Output, done: Done) -> None:
         output.say(f"  {done.superseded} of them were moved on by a later operation since.")
     if done.current < done.members:
         output.say(f"  {done.members - done.current} of them get a mapping that is not the catalogue's of now.")
-
-
-@contextmanager
-def _progress(output: Output, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=output.err, transient=True, disable=not output.err.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def register(app: typer.Typer) -> None:

@@ -13,6 +13,7 @@ import typer
 from pushlink.errors import CallerError
 from pushlink.protocol.states import Lane
 from pushlink.protocol.verbs import VERBS, Verb
+from pushlink.surfaces.commands.slots import retire_all
 from pushlink.surfaces.exits import Exit
 from pushlink.surfaces.opening import open_runtime
 from pushlink.surfaces.options import ConfigOption, JsonOption, TenantOption, examples
@@ -335,9 +336,19 @@ def relocate(
 
 
 def retire(
-    link: LinkArgument,
-    row_version: VersionOption,
-    reason: ReasonOption,
+    link: Annotated[str | None, typer.Argument(metavar="[LINK]", help="The link's id; left out with --slot.")] = None,
+    row_version: Annotated[
+        int | None,
+        typer.Option("--row-version", metavar="N", min=1, help="The version of the row that you looked at."),
+    ] = None,
+    reason: ReasonOption = "",
+    slot: Annotated[
+        str | None, typer.Option("--slot", metavar="SLOT", help="Every link of this action slot instead of one link.")
+    ] = None,
+    links: Annotated[
+        int | None, typer.Option("--links", metavar="N", min=0, help="With --slot: the links that you looked at.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --slot: say what would become of each.")] = False,
     release: Annotated[bool, typer.Option("--release", help="Free the record's place as well.")] = False,
     token_file: TokenFileOption = None,
     approver_token_file: ApproverFileOption = None,
@@ -345,7 +356,26 @@ def retire(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """End a link; its remote record is left alone, and its place stays closed unless it is released."""
+    """End a link, or every link of a slot; remote records are left alone, and places stay closed unless released."""
+    if slot is not None and link is None and row_version is None:
+        retire_all(
+            slot,
+            links=links,
+            reason=reason,
+            release=release,
+            dry_run=dry_run,
+            token_file=token_file,
+            approver_file=approver_token_file,
+            config=config,
+            tenant=tenant,
+            as_json=as_json,
+        )
+        return
+    if link is None or row_version is None or slot is not None or links is not None or dry_run:
+        raise CallerError(
+            "Name one link and the row version that you looked at, or a slot and how many links it had.",
+            next_step="pushlink retire --help",
+        )
     typed = _typed(row_version, reason, token_file, config, tenant, as_json, approver_token_file)
     _decide(Verb.RETIRE, link, typed, release=release)
 
@@ -367,6 +397,10 @@ def release_slot(
 
 def declare_independent(
     slot: Annotated[str, typer.Argument(metavar="SLOT", help="The id of an action slot that is in use.")],
+    catalog_revision: Annotated[
+        int,
+        typer.Option("--catalog-revision", metavar="N", min=1, help="The revision at which you looked: `slot list`."),
+    ],
     reason: ReasonOption,
     token_file: TokenFileOption = None,
     config: ConfigOption = None,
@@ -375,20 +409,21 @@ def declare_independent(
 ) -> None:
     """Say that an action slot replaces no other one, so that it may create beside links of older slots."""
     from pushlink.operations.principals import Role
+    from pushlink.operations.slots import declare_independent as declare
     from pushlink.store.access import writing
-    from pushlink.store.catalog import declare_independent as declare
 
     output = Output(as_json=as_json)
-    if not reason.strip():
-        raise CallerError("declare-independent needs a reason.", next_step="say why")
     with open_runtime(config) as runtime, writing(runtime.engine) as conn:
-        now = runtime.world.clock.now(conn)
-        who = typing_now(conn, token_file, now=now).require(Role.OPERATOR, tenant=tenant)
-        declare(conn, tenant=tenant, action_slot_id=slot, reason=reason, actor=who.name, now=now)
+        world = runtime.world
+        who = typing_now(conn, token_file, now=world.clock.now(conn)).require(Role.OPERATOR, tenant=tenant)
+        done = declare(
+            conn, world, slot, tenant=tenant, actor=who.name, reason=reason, catalog_revision=catalog_revision
+        )
     if as_json:
-        output.document({"slot": slot, "status": "independent"})
-    else:
-        output.say(f"{slot} replaces no other slot; new records may be created through it.")
+        output.document(done)
+        return
+    output.say(f"{slot} replaces no other slot; new records may be created through it.")
+    output.say(*(f"  beside {other}, which still owns something" for other in done.beside))
 
 
 def _typed(
@@ -431,9 +466,15 @@ def register(app: typer.Typer) -> None:
         "suspend": (suspend, f"pushlink suspend LINK {why}"),
         "revalidate": (revalidate, f"pushlink revalidate LINK {why}"),
         "relocate": (relocate, f"pushlink relocate LINK --to 7002 {why}"),
-        "retire": (retire, f"pushlink retire LINK --release {why}"),
+        "retire": (
+            retire,
+            f'pushlink retire LINK --release {why}\n\n  pushlink retire --slot act-1 --dry-run --reason "ticket 17"',
+        ),
         "release-slot": (release_slot, f"pushlink release-slot LINK {why}"),
-        "declare-independent": (declare_independent, 'pushlink declare-independent SLOT --reason "another purpose"'),
+        "declare-independent": (
+            declare_independent,
+            'pushlink declare-independent SLOT --catalog-revision 7 --reason "another purpose"',
+        ),
     }
     for name, (command, example) in commands.items():
         app.command(name=name, epilog=examples(example))(command)
