@@ -65,6 +65,7 @@ class Code(StrEnum):
     RETRIES_EXHAUSTED = "retries_exhausted"
     THROTTLED = "throttled"
     NOT_SENT = "not_sent"
+    CERTIFICATE_UNTRUSTED = "certificate_untrusted"
     NOT_APPLIED = "not_applied"
     UNAUTHENTICATED = "unauthenticated"
     LOCATOR_CONFLICT = "locator_conflict"

@@ -17,6 +17,7 @@ from pushlink.ports import WireReply, WireRequest
 from pushlink.protocol.identity import create_idempotency_key
 from pushlink.testing import verbs
 from pushlink.testing.collection import RemoteOptions
+from pushlink.testing.messages import creating
 from pushlink.testing.scripted import ScriptedTransport
 
 ADA = {"name": "Ada", "email": "ada@example.com"}
@@ -621,3 +622,24 @@ def test_every_transition_is_kept_with_who_when_and_why(stage: Stage) -> None:
     assert all(event["at"] for event in events)
     versions = [event["row_version"] for event in events if event["subject"] == "create"]
     assert versions == sorted(versions)
+
+
+@pytest.mark.rule("D-05", "PO-07")
+def test_a_certificate_that_is_not_trusted_costs_no_retry_and_heals_by_itself(make_stage: MakeStage) -> None:
+    """Nothing was sent: pending with a code of its own, the destination is left alone, and a mended one goes on."""
+    stage = make_stage(pack=pack_with(lambda document: profile_of(document).update(retry={"attempts": 2})))
+    stage.remote.script.next(*[verbs.untrusted_certificate()] * 4, when=creating)
+    stage.save(1, name="Ada", email="ada@example.com")
+    for tries in range(1, 5):
+        stage.drain()
+        attempt = stage.attempt()
+        assert (attempt["status"], attempt["reason_code"]) == ("pending", "certificate_untrusted")
+        assert (attempt["retry_count"], attempt["in_doubt"], attempt["hold_code"]) == (0, False, None)
+        assert attempt["not_before"] >= stage.fixed.now() + dt.timedelta(minutes=5)
+        assert stage.sends == tries
+        stage.clock_forward()
+    [throttle] = stage.rows("remote_throttle")
+    assert throttle["reason"] == "the certificate is not trusted"
+    stage.drain()
+    assert stage.attempt()["status"] == "finalized"
+    assert len(stage.remote.api.created) == 1

@@ -11,10 +11,11 @@ from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of, with
 from pushlink.operations import words
 from pushlink.operations.explain import ActionState, Explanation, explain
 from pushlink.operations.words import Word
+from pushlink.protocol.snapshots import write_time
 from pushlink.protocol.states import AttemptStatus, Hold, LinkStatus, Operation, statuses
 from pushlink.testing import verbs
 from pushlink.testing.collection import RemoteOptions
-from pushlink.testing.messages import creating, updating
+from pushlink.testing.messages import creating, reading, updating
 from pushlink.testing.scripted import ScriptedTransport
 
 ADA = {"name": "Ada", "email": "ada@example.com"}
@@ -88,6 +89,12 @@ def overdue(stage: Stage) -> None:
     stage.clock_forward()
 
 
+def untrusted(stage: Stage) -> None:
+    stage.remote.script.always(verbs.untrusted_certificate(), when=creating)
+    stage.save(1, **ADA)
+    stage.drain()
+
+
 STATES: dict[str, tuple[Callable[[Stage], object], str | None, bool]] = {
     "unsaved": (lambda stage: stage.put(1, **ADA), None, False),
     "waiting": (lambda stage: stage.save(1, **ADA), None, False),
@@ -132,6 +139,40 @@ def test_a_record_in_each_state_is_explained(stage: Stage, state: str) -> None:
     assert "{" not in found.cause.sentence + found.waits_for
     assert found.verbs
     assert (found.since is None) is (state == "unsaved")
+
+
+@pytest.mark.rule("C-095", "D-05")
+def test_a_certificate_that_is_not_trusted_is_said_at_once(stage: Stage) -> None:
+    """Nothing was sent and it goes on by itself, but somebody has to mend it: the code, the words, a person."""
+    untrusted(stage)
+    found = state_of(stage)
+    assert (found.state, found.cause.code, found.needs_person) == ("waiting", "certificate_untrusted", True)
+    assert "certificate" in found.cause.sentence
+    assert found.evidence["error_text"] == "untrusted_certificate"
+    assert found.evidence["in_doubt"] is False
+
+
+@pytest.mark.rule("C-095")
+def test_a_create_that_is_looked_up_says_when_the_remote_is_asked_again(make_stage: MakeStage) -> None:
+    """No worker holds it between two look-ups, and one that is due is not overdue."""
+    job = {"path": "/jobs/{job}", "job": [{"from": "$response.body#/job"}], "id": [{"from": "$response.body#/id"}]}
+
+    def change(document: dict[str, Any]) -> None:
+        action_of(document)["create"]["async"] = {**job, "every": "10s", "timeout": "1h"}
+
+    stage = make_stage(pack=pack_with(change))
+    stage.remote.script.always(verbs.answer(202, {"job": "j-1"}), when=creating)
+    stage.remote.script.always(verbs.answer(200, {"state": "running"}), when=reading)
+    stage.save(1, **ADA)
+    stage.drain()
+    stage.clock_forward(seconds=1)
+    stage.drain()
+    for seconds in (0, 60):
+        stage.clock_forward(seconds=seconds)
+        found = state_of(stage)
+        assert (found.state, found.cause.code, found.needs_person) == ("sending", "accepted_pending", False)
+        due = write_time(stage.attempt()["lease_until"])
+        assert found.waits_for == f"a worker, which asks the remote again from {due} on"
 
 
 def test_a_freed_record_may_be_saved_again(stage: Stage) -> None:

@@ -31,6 +31,7 @@ from pushlink.testing.verbs import (
     store_then_delay,
     store_then_hang,
     truncate,
+    untrusted_certificate,
 )
 
 OPTIONS = RemoteOptions(prefix="/v1", ids="big_integer", etags="strong", token="s3cret", location=True)
@@ -105,6 +106,7 @@ def test_a_verb_means_the_same_with_and_without_a_socket(verb: Verb) -> None:
     [
         (not_started(), WireError.BEFORE_CONNECT, False, False),
         (refuse_connection(), WireError.CONNECT, False, False),
+        (untrusted_certificate(), WireError.CERTIFICATE, False, False),
         (break_while_writing(), WireError.WRITE, True, False),
     ],
     ids=lambda value: getattr(value, "name", None),

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -14,7 +16,15 @@ from pushlink.adapters.aiohttp_transport import AiohttpTransport
 from pushlink.adapters.egress import EgressPolicy, Lookup, system_lookup
 from pushlink.errors import CallerError, Code, ConfigurationError
 from pushlink.ports import Secret, WireError, WireReply, WireRequest
-from pushlink.protocol.contracts import ActionContract, Auth, CreateContract, ProfileContract, Success, Timeouts
+from pushlink.protocol.contracts import (
+    ActionContract,
+    Auth,
+    CreateContract,
+    ProfileContract,
+    Session,
+    Success,
+    Timeouts,
+)
 from pushlink.protocol.outcome import History, create_event, interpret
 from pushlink.protocol.states import CreateEvent, Operation
 from pushlink.testing.certificates import Certificates
@@ -443,4 +453,37 @@ def test_tls_below_1_2_is_refused(certificates: Certificates) -> None:
         certificates.good.maximum_version = ssl.TLSVersion.MAXIMUM_SUPPORTED
         certificates.good.minimum_version = keep
     assert reply.error is WireError.TLS
+    assert not reply.trace.request_started
+
+
+@pytest.mark.rule("D-05")
+@pytest.mark.parametrize(
+    ("name", "because"),
+    [
+        ("wrong_host", "certificate is not valid for"),
+        ("expired", "certificate has expired"),
+        ("unknown_authority", "unable to get local issuer certificate"),
+    ],
+)
+@pytest.mark.parametrize("session", [False, True], ids=["request", "session"])
+def test_a_certificate_that_is_not_trusted_is_told_apart(
+    certificates: Certificates, name: str, because: str, session: bool
+) -> None:
+    """The host and why, in one sentence; no byte of a request was sent, not even of the one that opens a session."""
+    with FaultyServer(answers(OK), tls=getattr(certificates, name)) as server:
+
+        async def call() -> WireReply:
+            asked = request(server.base_url)
+            if session:
+                opening = {"prefetch": {"path": "/token", "capture": "X-Token", "expired": [{"status": [403]}]}}
+                opened = Session.model_validate_json(json.dumps(opening))
+                asked = replace(asked, profile=asked.profile.model_copy(update={"session": opened}))
+            async with transport(ca_file=certificates.ca_file) as one:
+                return await one.send(asked)
+
+        reply = asyncio.run(call())
+        assert server.requests() == []
+    assert reply.error is WireError.CERTIFICATE
+    assert reply.error_text.startswith("the certificate of 127.0.0.1 is not trusted: ")
+    assert because in reply.error_text
     assert not reply.trace.request_started

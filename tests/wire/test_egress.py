@@ -215,7 +215,7 @@ def test_the_certificate_is_asked_for_and_checked_under_the_original_name(certif
         certificates.good.sni_callback = None
     assert asked == ["localhost", "other.test"]
     assert good.status == 201
-    assert bad.error is WireError.TLS
+    assert bad.error is WireError.CERTIFICATE
     assert not bad.trace.request_started
 
 

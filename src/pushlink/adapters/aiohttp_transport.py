@@ -140,7 +140,7 @@ class AiohttpTransport:
                 error, text = await self._exchange(session, prepared, request, exchange)
             clean = exchange.whole and exchange.written and not request.fresh_connection
         except RequestRefused as exc:
-            error, text = WireError.BEFORE_CONNECT, str(exc)
+            error, text = exc.error, str(exc)
         except EgressRefused as exc:
             error, text = WireError.BEFORE_CONNECT, str(exc)
         except TimeoutError:
@@ -176,10 +176,12 @@ class AiohttpTransport:
                 peer_check=lambda peer: self._egress.check(peer, scheme=prepared.scheme),
             )
             try:
-                await self._exchange(session, prepared, asked, exchange)
+                error, text = await self._exchange(session, prepared, asked, exchange)
             finally:
                 if not exchange.whole:
                     exchange.abort()
+            if error is WireError.CERTIFICATE:
+                raise RequestRefused(text, error=error)
             return key, self._opened_sessions.put(key, open_session(prefetch, exchange.status, exchange.raw))
 
     def _generation(self, request: WireRequest) -> str:
@@ -326,6 +328,8 @@ def _explain(cause: BaseException, prepared: _Prepared, exchange: Exchange) -> t
             return WireError.CONNECT, str(cause)
         case aiohttp.ClientConnectorDNSError():
             return WireError.RESOLVE, f"{name}: the host name has no address"
+        case aiohttp.ClientConnectorCertificateError():
+            return WireError.CERTIFICATE, f"the certificate of {cause.host} is not trusted: {_mistrust(cause)}"
         case aiohttp.ClientSSLError():
             reason = getattr(cause.os_error, "reason", None)
             return WireError.TLS, f"{name}: {reason or type(cause.os_error).__name__}"
@@ -347,6 +351,12 @@ def _explain(cause: BaseException, prepared: _Prepared, exchange: Exchange) -> t
         return WireError.BEFORE_CONNECT, f"{name}: not sent"
     where = WireError.READ if exchange.written else WireError.WRITE
     return where, f"{name}: the connection was lost"
+
+
+def _mistrust(cause: aiohttp.ClientConnectorCertificateError) -> str:
+    """The verifier's own words, which come from a fixed list and quote nothing but the host that was asked for."""
+    error = cause.certificate_error
+    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else type(error).__name__
 
 
 @lru_cache(maxsize=256)

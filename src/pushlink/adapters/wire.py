@@ -18,6 +18,7 @@ from typing import Final
 from urllib.parse import quote
 
 from pushlink.protocol.contracts import Auth
+from pushlink.protocol.evidence import WireError
 
 #: Bounds of one header, and of all headers of a reply together (S6, S10).
 HEADER_VALUE_BYTES_MAX: Final = 8_192
@@ -55,6 +56,10 @@ _BODILESS: Final = frozenset([204, 205, 304])
 
 class RequestRefused(Exception):
     """A request that must not be sent as it is. The text names a header or reference, never a value."""
+
+    def __init__(self, message: str, *, error: WireError = WireError.BEFORE_CONNECT) -> None:
+        super().__init__(message)
+        self.error = error
 
 
 def check_request(method: str, headers: Sequence[tuple[str, str]]) -> None:

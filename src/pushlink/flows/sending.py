@@ -29,6 +29,9 @@ from pushlink.store.throttles import Throttle
 
 _UNAUTHORIZED: Final = 401
 
+#: What one attempt meets and every other one of its destination would meet too.
+_OF_THE_DESTINATION: Final = frozenset({Code.THROTTLED, Code.CERTIFICATE_UNTRUSTED})
+
 
 def wire_request(
     owned: Owned, profile: ProfileSnapshot, action: ActionSnapshot, request: RequestRow, *, fresh: bool
@@ -139,8 +142,8 @@ def answer_of(
 
 
 def throttle_of(owned: Owned, profile: ProfileSnapshot, verdict: Verdict) -> Throttle | None:
-    """What a throttled answer says to everybody who would ask this remote next."""
-    if verdict.code is not Code.THROTTLED:
+    """What an answer says to everybody who would ask this remote next: too much, or that it cannot be trusted now."""
+    if verdict.code not in _OF_THE_DESTINATION:
         return None
     asked = verdict.retry_after_ms
     return Throttle(

@@ -20,6 +20,7 @@ from pushlink.operations.reasons import reason_of
 from pushlink.operations.verbs import Verb, verbs
 from pushlink.operations.words import Word
 from pushlink.protocol.drift import Hit, stops_update
+from pushlink.protocol.lookups import may_be_looked_up
 from pushlink.protocol.snapshots import Names, write_time
 from pushlink.protocol.states import (
     BLOCKING,
@@ -198,7 +199,7 @@ def _state(conn: Connection, rows: _Rows, now: dt.datetime) -> ActionState:
         destination_slot_id=slot.destination_slot_id,
         link_key=slot.link_key,
         state=word.state,
-        needs_person=word.needs_person,
+        needs_person=word.needs_person or (attempt is not None and attempt.reason_code in words.FOR_PEOPLE),
         cause=_cause(word, attempt, link),
         evidence=_evidence(word, rows, attempt, replies),
         since=_since(rows, attempt),
@@ -244,7 +245,8 @@ def _attempt_word(attempt: AttemptRow, now: dt.datetime) -> Word:
     if attempt.hold_code is not None:
         known = {hold.value: word for hold, word in words.HOLDS.items()}
         return known.get(attempt.hold_code, words.UNKNOWN_HOLD)
-    if attempt.status in LEASED and attempt.lease_until is not None and attempt.lease_until < now:
+    is_waiting = may_be_looked_up(attempt.operation, attempt.status)  # its lease ends when the next look-up is due
+    if attempt.status in LEASED and attempt.lease_until is not None and attempt.lease_until < now and not is_waiting:
         return words.OVERDUE
     table = words.CREATES if attempt.operation is Operation.CREATE else words.UPDATES
     return table[attempt.status]

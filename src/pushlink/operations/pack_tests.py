@@ -50,7 +50,9 @@ from pushlink.protocol.snapshots import FrozenRequest, SourceValues, read_time
 from pushlink.protocol.states import Operation
 
 #: Nothing of a request has left where one of these is the error; after the others all of it has, unless a case says no.
-_BEFORE_THE_REQUEST: Final = frozenset({WireError.BEFORE_CONNECT, WireError.RESOLVE, WireError.CONNECT, WireError.TLS})
+_BEFORE_THE_REQUEST: Final = frozenset(
+    {WireError.BEFORE_CONNECT, WireError.RESOLVE, WireError.CONNECT, WireError.TLS, WireError.CERTIFICATE}
+)
 
 _CONTEXT_LINES: Final = 2
 

@@ -159,6 +159,11 @@ REASONS: Final[Mapping[Code, Reason]] = {
     _C.NOT_SENT: Reason(
         "No byte of the request left this machine.", "Nothing; it is tried again. If it stays, see the network."
     ),
+    _C.CERTIFICATE_UNTRUSTED: Reason(
+        "The remote's certificate is not trusted, so nothing was sent.",
+        "Compare it with what the remote's owner says, and name its authority in `egress.ca_file`; nothing more: it is "
+        "tried again every five minutes.",
+    ),
     _C.NOT_APPLIED: Reason("The remote says that nothing was applied.", "Nothing; it is tried again."),
     _C.UNAUTHENTICATED: Reason(
         "The remote does not accept the credential.", "Mend the credential; see `pushlink doctor`."

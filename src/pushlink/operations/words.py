@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pushlink.errors import Code
 from pushlink.protocol.states import AttemptStatus, Hold, LinkStatus
 
 
@@ -85,6 +86,9 @@ FREED: Final = Word(
     verbs=("save", "history"),
 )
 
+#: Why an attempt that is tried again by itself still needs somebody who mends the cause.
+FOR_PEOPLE: Final = frozenset({Code.CERTIFICATE_UNTRUSTED.value})
+
 CREATES: Final[Mapping[AttemptStatus, Word]] = {
     _A.PENDING: Word(
         state="waiting",
@@ -100,9 +104,9 @@ CREATES: Final[Mapping[AttemptStatus, Word]] = {
     ),
     _A.POST_SENT: Word(
         state="sending",
-        says="The create was answered, and the answer needs another look.",
-        waits_for="the worker {claimed_by}, until {lease_until}",
-        verbs=_LOOK,
+        says="The create was answered, and its record is looked up: the answer alone does not name it.",
+        waits_for="a worker, which asks the remote again from {lease_until} on",
+        verbs=("push", "worker"),
     ),
     _A.AMBIGUOUS_REMOTE_EFFECT: Word(
         state="doubtful",

@@ -17,7 +17,7 @@ from pushlink.errors import Code
 from pushlink.protocol.contracts import ActionContract, ProfileContract, Retry
 from pushlink.protocol.criteria import all_hold
 from pushlink.protocol.declarations import Reading, asserts_hold, declared_reading, is_success
-from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.evidence import StoredReply, WireError
 from pushlink.protocol.extract import (
     CANDIDATES_MAX,
     extract_again,
@@ -42,6 +42,7 @@ from pushlink.protocol.replies import (
     UNIDENTIFIED,
     UNKNOWN,
     UNLISTED,
+    UNTRUSTED,
     WAIT_FOR_JOB,
     Disposition,
     Effect,
@@ -90,6 +91,9 @@ class Verdict:
     hold: Hold | None = None
     evidence: Mapping[str, object]
 
+
+#: A certificate is mended by people: looked at again after this long, it costs nobody a retry (milliseconds).
+UNTRUSTED_PAUSE_MS: Final = 300_000
 
 #: Which refusals of a re-send are read as the echo of an unknown first send, whatever may be replayed.
 _ECHOES: Final = frozenset({Disposition.TERMINAL, Disposition.GONE, Disposition.CONFLICT})
@@ -216,6 +220,8 @@ def _read(
     trace = reply.trace
     if reply.status is None:
         started = trace.request_started or trace.request_sent or trace.response_started or trace.response_complete
+        if reply.error is WireError.CERTIFICATE and not started:
+            return Reading(row="the certificate is not trusted", meaning=UNTRUSTED, wait_ms=UNTRUSTED_PAUSE_MS)
         if reply.error is not None and not started:
             return Reading(row="nothing was sent", meaning=NOT_SENT)
         return Reading(row="no answer", meaning=UNKNOWN)

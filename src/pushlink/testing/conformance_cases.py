@@ -167,6 +167,9 @@ def _exact(name: str, body: bytes, **headers: str) -> Case:
 
 _NOT_STARTED: Final = (WireError.CONNECT, WireError.TLS, WireError.DEADLINE)
 
+#: A transport that cannot tell a certificate from the rest of the handshake says the latter.
+_UNTRUSTED: Final = (WireError.CERTIFICATE, WireError.TLS)
+
 CASES: Final = (
     # Before the request: nothing left this process, and it is said so.
     Case(
@@ -209,7 +212,7 @@ CASES: Final = (
         certificate="wrong_host",
         schemes=TLS,
         started=False,
-        errors=(WireError.TLS,),
+        errors=_UNTRUSTED,
     ),
     Case(
         name="an expired certificate",
@@ -217,7 +220,7 @@ CASES: Final = (
         certificate="expired",
         schemes=TLS,
         started=False,
-        errors=(WireError.TLS,),
+        errors=_UNTRUSTED,
     ),
     Case(
         name="a certificate of an unknown authority",
@@ -225,7 +228,7 @@ CASES: Final = (
         certificate="unknown_authority",
         schemes=TLS,
         started=False,
-        errors=(WireError.TLS,),
+        errors=_UNTRUSTED,
     ),
     # Around the request: what arrived cannot be known, so nothing is denied.
     Case(name="never accepted", script=_nothing, accepts=False, total_ms=500, connect_ms=300, started=None),

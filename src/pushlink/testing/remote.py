@@ -34,7 +34,7 @@ PATIENCE_S: Final = 10.0
 _HOST: Final = "127.0.0.1"
 
 #: Verbs that only a wire can play: the request would never come here.
-_NOT_HERE: Final = frozenset({Reach.NOT_STARTED, Reach.REFUSED, Reach.HALF_WRITTEN})
+_NOT_HERE: Final = frozenset({Reach.NOT_STARTED, Reach.REFUSED, Reach.UNTRUSTED, Reach.HALF_WRITTEN})
 
 
 class FaultyRemote:

@@ -24,6 +24,7 @@ _SENT: Final = WireTrace(connected=True, request_started=True, request_sent=True
 _ON_THE_WAY: Final = {
     Reach.NOT_STARTED: (WireError.BEFORE_CONNECT, WireTrace()),
     Reach.REFUSED: (WireError.CONNECT, WireTrace()),
+    Reach.UNTRUSTED: (WireError.CERTIFICATE, WireTrace()),
     Reach.HALF_WRITTEN: (WireError.WRITE, WireTrace(connected=True, request_started=True)),
     Reach.UNREAD: (WireError.READ, _SENT),
 }

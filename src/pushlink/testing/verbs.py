@@ -22,6 +22,7 @@ class Reach(StrEnum):
 
     NOT_STARTED = "not_started"  # refused in the own process
     REFUSED = "refused"  # nobody listens
+    UNTRUSTED = "untrusted"  # its certificate is not trusted
     HALF_WRITTEN = "half_written"  # the connection breaks while the request is written
     UNREAD = "unread"  # connected, and closed before anything was read
     ARRIVES = "arrives"
@@ -135,6 +136,11 @@ def not_started() -> Verb:
 def refuse_connection() -> Verb:
     """For `ScriptedTransport`: nobody listens. A `FaultyRemote` is taken `down()` for that."""
     return Verb(name="refuse_connection", reach=Reach.REFUSED, stores=False)
+
+
+def untrusted_certificate() -> Verb:
+    """For `ScriptedTransport`: the peer shows a certificate that is not trusted, so nothing is sent to it."""
+    return Verb(name="untrusted_certificate", reach=Reach.UNTRUSTED, stores=False)
 
 
 def break_while_writing(*, stores: bool = False) -> Verb:
