@@ -114,6 +114,8 @@ class Runtime:
                 margin_ms=worker.margin_ms,
                 claims_max=worker.claims_max,
                 mirror_tries_max=worker.mirror_tries_max,
+                pause_max_ms=self.settings.operators.pause_max_ms,
+                trusts_uncertified=self.settings.contracts.trust_uncertified,
             ),
         )
 

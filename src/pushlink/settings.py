@@ -57,6 +57,13 @@ class OperatorSettings(_Part):
     pause_max_ms: Annotated[DurationMs, Field(alias="pause_max")] = 600_000
 
 
+class ContractSettings(_Part):
+    """Which replay contracts count: certified ones for `valid_for`, and others only where this says so."""
+
+    trust_uncertified: bool = False
+    valid_for_ms: Annotated[DurationMs, Field(alias="valid_for")] = 90 * 86_400_000
+
+
 class AuthoritySettings(_Part):
     """Who answers what a user may read: a policy file, or `allow_all` for an install with a single user."""
 
@@ -104,6 +111,7 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     egress: EgressSettings = EgressSettings()
     operators: OperatorSettings = OperatorSettings()
+    contracts: ContractSettings = ContractSettings()
     deployment_id: str | None = None  # of the database that these settings belong to (D-36)
     state_directory: Path | None = None
     base_directory: Path = Path()

@@ -143,6 +143,34 @@ KEYED = put(
 
 
 SEARCHED = look_up(method="POST", path="/search", body={"where": {"job": "{job}"}})
+PLACE = {"from": "$response.body#/id"}
+
+
+def create_with(**parts: object) -> Change:
+    """A create with a stamp in its body, and more of what a create in doubt is settled by."""
+
+    def change(document: Document) -> None:
+        action(document)["create"] |= {"stamp": {}, "body": {"merge": {"/ref": "{stamp}"}}} | parts
+
+    return change
+
+
+def key(**changes: object) -> Change:
+    """A key that lint has nothing against."""
+    return put("create", "idempotency", value={"name": "Idempotency-Key", "lifetime": "1h"} | changes)
+
+
+def repeat(*, without: tuple[str, ...] = (), **changes: object) -> Change:
+    """A repeat that lint has nothing against, or one that lacks something beside it."""
+    sound = {"kind": "conditional", "exists": [{"status": [409]}], "existing_id": [PLACE]} | changes
+    parts: dict[str, object] = {"repeat": {name: value for name, value in sound.items() if name not in without}}
+    return create_with(**parts, **({"stamp": None, "body": {}} if "stamp" in without else {}))
+
+
+def find_by_stamp(**changes: object) -> Change:
+    """A look-up by the stamp that lint has nothing against."""
+    sound = {"path": "/things", "query": {"ref": "{stamp}"}, "items": "/records", "match": "/ref", "id": [PLACE]}
+    return create_with(lookup=sound | changes)
 
 
 def error_rule(**changes: object) -> Document:
@@ -954,6 +982,80 @@ CASES = [
         "envelope",
         both(refers(target="/a/b"), put("create", "body", "envelope", value={"a": "taken"})),
         f"{A}.associations[0].target",
+    ),
+    *(
+        Case("idempotency", key(**bad), f"{A}.create.idempotency{path}", key(**good))
+        for bad, path, good in (
+            ({"name": "Content-Length"}, ".name", {"in": "query", "name": "requestid"}),
+            ({"first_sent": "Date"}, ".first_sent", {"first_sent": "Repeatability-First-Sent"}),
+            ({"in": "body", "name": "request_id"}, ".name", {"in": "body", "name": "/request_id", "format": "token"}),
+            ({"in": "body", "name": "/name"}, ".name", {"in": "body", "name": "/request_id"}),
+            ({"in": "query", "name": "id", "quoted": True}, ".quoted", {"quoted": True}),
+            ({"requires": ["respond-async"]}, ".requires", {"scope": "credential"}),
+        )
+    ),
+    *(
+        Case("repeat", bad, f"{A}.create.repeat{path}", good)
+        for bad, path, good in (
+            (repeat(without=("stamp",)), "", repeat()),
+            (repeat(without=("exists",)), ".exists", repeat(kind="upsert", exists=[], existing_id=[])),
+            (repeat(without=("existing_id",)), ".existing_id", repeat()),
+            (repeat(kind="upsert"), ".exists", repeat()),
+            (create_with(idempotency={"name": "Key"}, repeat={"kind": "upsert"}), "", repeat()),
+        )
+    ),
+    Case(
+        "repeat",
+        create_with(precondition={"kind": "if_none_exist", "query": {"email": "a"}}, repeat={"kind": "conditional"}),
+        f"{A}.create.repeat.kind",
+        create_with(
+            precondition={"kind": "if_none_exist", "query": {"ref": "{stamp}"}}, repeat={"kind": "conditional"}
+        ),
+    ),
+    Case(
+        "stamp",
+        put(
+            "create",
+            "conflict",
+            value=[{"when": [{"status": [409]}], "existing_id": [PLACE], "policy": "adopt_if_stamp"}],
+        ),
+        f"{A}.create.conflict[0].policy",
+        find_by_stamp(),
+    ),
+    Case("lifetime", key(lifetime="1m"), f"{A}.create.idempotency", key(lifetime="1m", margin="10s")),
+    Case("lifetime", key(lifetime=None, margin="20m"), f"{A}.create.idempotency", key(lifetime=None)),
+    *(
+        Case("look-up", find_by_stamp(**bad), f"{A}.create.lookup{path}", find_by_stamp(**good))
+        for bad, path, good in (
+            ({"path": "/things/{other}"}, ".path", {"path": "/things/{stamp}", "query": {}}),
+            ({"query": {"q": "x{y"}}, ".query.q", {"query": {"q": "{stamp}"}}),
+            ({"only": "/records"}, ".only", {}),
+            (
+                {"absence_is_proof": True, "query": {}, "consistency": "strong"},
+                ".absence_is_proof",
+                {"absence_is_proof": True, "consistency": "strong"},
+            ),
+            ({"absence_is_proof": True}, ".lag", {"absence_is_proof": True, "lag": "60s"}),
+            ({"consistency": "strong", "lag": "1m"}, ".lag", {"lag": "1m"}),
+            ({"every": "0s"}, ".every", {"every": "5s"}),
+            ({"id": [{"from": "$response.header.Location"}]}, ".id[0]", {}),
+        )
+    ),
+    *(
+        Case("sandbox", in_profile("sandbox", bad), f"profiles.main.sandbox{path}", in_profile("sandbox", good))
+        for bad, path, good in (
+            ({"base_url": "api.example.com"}, ".base_url", {"base_url": "https://sandbox.example.com"}),
+            (
+                {"base_url": "https://sandbox.example.com", "credential_ref": "secret"},
+                ".credential_ref",
+                {"base_url": "https://sandbox.example.com", "credential_ref": "env:SANDBOX"},
+            ),
+            (
+                {"base_url": "https://sandbox.example.com", "variables": {"realm": "2"}},
+                ".variables.realm",
+                {"base_url": "https://sandbox.example.com"},
+            ),
+        )
     ),
     *(
         Case("look-up", put("create", "followup", value=look_up(**bad)), f"{A}.create.followup{path}", good)

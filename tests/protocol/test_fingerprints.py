@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from protocol.examples import action, profile
-from pushlink.protocol import association_contracts, request_contracts, response_contracts
+from pushlink.protocol import association_contracts, replay_contracts, request_contracts, response_contracts
 from pushlink.protocol import contracts as contracts_module
 from pushlink.protocol.contracts import Contract
 from pushlink.protocol.fingerprints import (
@@ -30,6 +30,13 @@ CRITERIA = (
     "action.create.followup.failed[]",
     "action.create.async.done[]",
     "action.create.async.failed[]",
+    "action.create.idempotency.receipt[]",
+    "action.create.idempotency.mismatch[]",
+    "action.create.idempotency.in_flight[]",
+    "action.create.repeat.exists[]",
+    "action.create.lookup.done[]",
+    "action.create.lookup.failed[]",
+    "action.create.lookup.none[]",
     "action.update.success.assert[]",
     "action.associations[].call.success.assert[]",
     "action.update.deleted[]",
@@ -50,6 +57,9 @@ EXTRACTORS = (
     "action.create.followup.id[]",
     "action.create.async.job[]",
     "action.create.async.id[]",
+    "action.create.repeat.existing_id[]",
+    "action.create.lookup.job[]",
+    "action.create.lookup.id[]",
     "action.update.merged.successor[]",
     "action.update.precondition.fetch.version[]",
 )
@@ -83,7 +93,7 @@ CHANGED: dict[str, Any] = {
     "action.create.response.composite.separator": "|",
     **{
         f"action.create.{name}.{part}": value
-        for name in ("followup", "async")
+        for name in ("followup", "async", "lookup")
         for part, value in {
             "method": "POST",
             "path": "/others",
@@ -98,6 +108,43 @@ CHANGED: dict[str, Any] = {
     },
     "action.create.async.accepted": [200],
     "action.create.conflict[].variant": "archived",
+    "action.create.conflict[].policy": "adopt_if_stamp",
+    "action.create.stamp.format": "token",
+    "action.create.stamp.prefix": "ours-",
+    **{
+        f"action.create.idempotency.{part}": value
+        for part, value in {
+            "in": "query",
+            "name": "Request-Id",
+            "format": "token",
+            "quoted": True,
+            "first_sent": "First-Sent",
+            "requires": ["respond-async"],
+            "scope": "credential",
+            "lifetime": "1h",
+            "margin": "2m",
+            "body_bytes_max": 9,
+            "stores": "2xx",
+        }.items()
+    },
+    "action.create.repeat.kind": "upsert",
+    "action.create.repeat.lifetime": "1h",
+    "action.create.repeat.margin": "2m",
+    **{
+        f"action.create.lookup.{part}": value
+        for part, value in {
+            "items": "/records",
+            "match": "/other",
+            "consistency": "strong",
+            "lag": "1m",
+            "absence_is_proof": True,
+            "misses_min": 2,
+            "every": "2m",
+        }.items()
+    },
+    "profile.sandbox.base_url": "https://other.example.com",
+    "profile.sandbox.credential_ref": "env:OTHER",
+    "profile.sandbox.variables": {"realm": "1"},
     "profile.rate_limit.cap": "1h",
     "profile.rate_limit.wait[].header": "X-Wait",
     "profile.rate_limit.wait[].pointer": "/wait",
@@ -243,6 +290,7 @@ BASE: dict[str, Any] = {
         "errors": [RULE],
         "session": {"prefetch": {"path": "/token", "capture": "X-Token", "expired": [TEST]}},
         "rate_limit": {"detect": [TEST], "wait": [{"when": [TEST]}]},
+        "sandbox": {"base_url": "https://sandbox.example.com"},
     },
     "action": {
         "create": {
@@ -261,6 +309,10 @@ BASE: dict[str, Any] = {
             "conflict": [{"when": [TEST], "existing_id": [PLACE]}],
             "followup": LOOK_UP,
             "async": LOOK_UP,
+            "stamp": {},
+            "idempotency": {"name": "Key", "receipt": [TEST], "mismatch": [TEST], "in_flight": [TEST]},
+            "repeat": {"kind": "conditional", "exists": [TEST], "existing_id": [PLACE]},
+            "lookup": LOOK_UP | {"match": "/ref", "none": [TEST]},
         },
         "update": {
             "path": "/things/{remote_id}",
@@ -285,10 +337,6 @@ BASE: dict[str, Any] = {
         "mirror": {"remote_id_field": "acme_id"},
     },
 }
-
-#: The one policy there is today; a field with a single value cannot change.
-FIXED = {"action.create.conflict[].policy"}
-
 
 CHANGED |= {
     path.replace("mappings[]", "create.client_id"): value
@@ -323,7 +371,7 @@ def test_every_field_of_a_pack_has_a_row_and_every_row_a_field() -> None:
 
 def test_every_contract_is_reached_from_a_root() -> None:
     """No declared value hides from the walk."""
-    known = (contracts_module, association_contracts, request_contracts, response_contracts)
+    known = (contracts_module, association_contracts, replay_contracts, request_contracts, response_contracts)
     modules = {module.__name__ for module in known}
 
     def subclasses(model: type[Contract]) -> set[type[Contract]]:
@@ -349,7 +397,7 @@ def test_a_field_without_a_row_fails_closed() -> None:
     assert surface_of("profile.field_of_tomorrow") is Surface.UNMAPPED
 
 
-@pytest.mark.parametrize("path", sorted(path for path in FIELD_ROWS.keys() - FIXED if not path.startswith("when.")))
+@pytest.mark.parametrize("path", sorted(path for path in FIELD_ROWS if not path.startswith("when.")))
 def test_a_changed_field_changes_the_fingerprint_of_its_surface_and_no_other(path: str) -> None:
     """The map says which row a field is; its fingerprint moves, all others stay."""
     before, after = fingerprints(*contracts(BASE)), fingerprints(*contracts(with_change(path)))

@@ -16,15 +16,24 @@ from typing import Final, TypeVar
 import sqlalchemy as sa
 
 from pushlink.errors import Code, ProtocolViolation
-from pushlink.flows.claimed import Claimed, ClaimedCreate, ClaimedLookup, ClaimedUpdate, ClaimedWriteback, Frozen
+from pushlink.flows.claimed import (
+    Claimed,
+    ClaimedCreate,
+    ClaimedLookup,
+    ClaimedStampLookup,
+    ClaimedUpdate,
+    ClaimedWriteback,
+    Frozen,
+)
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.drivers import is_transient
-from pushlink.flows.lookups_due import lookups_due
+from pushlink.flows.lookups_due import LookUpDue, StampLookUpDue, lookups_due, stamp_lookups_due
 from pushlink.flows.recover import RECOVERED_MAX, recover_claims
+from pushlink.flows.replaying import Trust, current_create, prospect_of
 from pushlink.flows.telling import told
 from pushlink.flows.world import World
 from pushlink.ports import RecordRef
-from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey, thaw
+from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, LinkKey, thaw
 from pushlink.protocol.states import (
     CLAIMED_IN_PLACE,
     KNOWN_LANES,
@@ -76,6 +85,7 @@ class _Facts:
     active: Mapping[str, bool]
     vouched: frozenset[AttemptId]  # whom an operator lets go on although their authors are not active
     refused: frozenset[CredentialKey]
+    trusted: frozenset[Digest]  # the frozen actions whose replay contract counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,7 @@ class ClaimSteps:
         self._world = world
         self._incarnation = incarnation
         self._drifting = Drifting(world)
+        self._trust = Trust(world)
         self._seen: _Seen | None = None
         self._recovered_at: dt.datetime | None = None
 
@@ -127,7 +138,7 @@ class ClaimSteps:
         throttled = read_throttles(conn, now=now)
         free = [row for row in items if not _is_left_alone(row, throttled, now)]
         taken = self._take(conn, free, timeline(conn), now)
-        by_id = {item.attempt.id: item for item in self._gather(conn, taken)}
+        by_id = {item.attempt.id: item for item in self._gather(conn, taken, now)}
         return [by_id.get(item.id) for item in items]
 
     def _claim_lookups(
@@ -137,6 +148,11 @@ class ClaimSteps:
         limit = min(order.limit for order in orders) if orders else 0
         rows = claims.read_answered(conn, lanes, limit=limit, now=now) if limit else []
         due = lookups_due(self._world, conn, rows, timeline=line)
+        looked_for = claims.read_looked_for(conn, lanes, limit=limit, now=now) if limit else []
+        by_stamp = stamp_lookups_due(self._world, conn, [*rows, *looked_for], timeline=line, now=now)
+        # What no contract looks for any more is left to people.
+        attempts.schedule_lookups(conn, [row for row in looked_for if row.id not in by_stamp], None)
+        asked: list[LookUpDue | StampLookUpDue] = [*due.values(), *by_stamp.values()]
         until = now + dt.timedelta(milliseconds=self._world.terms.lease_ms)
         taken = attempts.claim_lookups(
             conn,
@@ -148,13 +164,28 @@ class ClaimSteps:
                     incarnation=self._incarnation,
                     lease_until=until,
                 )
-                for each in due.values()
+                for each in asked
             ],
             now=now,
         )
         mine = [row for row in taken if row is not None]
         identities = {s.link_key: s for s in slots.read_identities(conn, [row.link_key for row in mine]) if s}
-        return [
+        found: list[Claimed] = [
+            ClaimedStampLookup(
+                attempt=row,
+                token=row.claim_token or ClaimToken(""),
+                incarnation=self._incarnation,
+                source=source_of(identities[row.link_key]),
+                slot=identities[row.link_key],
+                request=by_stamp[row.id].request,
+                profile=by_stamp[row.id].profile,
+                action=by_stamp[row.id].action,
+                misses=by_stamp[row.id].misses,
+            )
+            for row in mine
+            if row.id in by_stamp
+        ]
+        return found + [
             ClaimedLookup(
                 attempt=row,
                 token=row.claim_token or ClaimToken(""),
@@ -168,6 +199,7 @@ class ClaimSteps:
                 name=due[row.id].name,
             )
             for row in mine
+            if row.id in due
         ]
 
     def _recovery_is_due(self, now: dt.datetime) -> bool:
@@ -214,7 +246,7 @@ class ClaimSteps:
             return []
         try:
             with conn.begin_nested():
-                return self._gather(conn, self._take(conn, rows, line, now), deployment)
+                return self._gather(conn, self._take(conn, rows, line, now), now, deployment)
         except Exception as error:
             if is_transient(error) or is_connection_lost(error):
                 raise
@@ -268,7 +300,11 @@ class ClaimSteps:
         return [row for row in lifecycle.claim_attempts(conn, orders, now=now) if row is not None]
 
     def _gather(
-        self, conn: sa.Connection, rows: Sequence[AttemptRow], deployment: Deployment | None = None
+        self,
+        conn: sa.Connection,
+        rows: Sequence[AttemptRow],
+        now: dt.datetime,
+        deployment: Deployment | None = None,
     ) -> list[Claimed]:
         if not rows:
             return []
@@ -283,6 +319,11 @@ class ClaimSteps:
         users = sorted(set(authors.values()) - {""})
         active = dict(zip(users, self._world.authority.users_active(conn, users), strict=True))
         left = [row.id for row in rows if not active.get(authors[row.id], False)]
+        profiles = [r.profile_digest for r in found_requests.values()]
+        profiles += [link.profile_digest for link in found_links.values()]
+        actions = [r.action_digest for r in found_requests.values()]
+        actions += [link.action_digest for link in found_links.values()]
+        self._world.thaw(conn, profiles, actions)
         facts = _Facts(
             identities={slot.link_key: slot for slot in creates if slot is not None},
             slots=found_slots,
@@ -292,12 +333,8 @@ class ClaimSteps:
             active=active,
             vouched=read_vouched(conn, left),
             refused=read_refused(conn),
+            trusted=self._trust.of(conn, [r.action_digest for r in found_requests.values()], now=now),
         )
-        profiles = [r.profile_digest for r in found_requests.values()]
-        profiles += [link.profile_digest for link in found_links.values()]
-        actions = [r.action_digest for r in found_requests.values()]
-        actions += [link.action_digest for link in found_links.values()]
-        self._world.thaw(conn, profiles, actions)
         catalog = self._world.catalog.read(conn, deployment)
         return [self._claimed(row, facts, catalog) for row in rows]
 
@@ -358,6 +395,15 @@ class ClaimSteps:
             user_active=facts.active.get(author, False) or row.id in facts.vouched,
             drift=self._drifting.of_request(frozen.row, identity, catalog),
             catalog_revision=catalog.revision,
+            prospect=prospect_of(
+                self._world,
+                row,
+                frozen.row,
+                frozen.profile,
+                frozen.action,
+                current=current_create(catalog, identity),
+                trusted=frozen.row.action_digest in facts.trusted,
+            ),
         )
 
     def _thawed(self, request: RequestRow) -> Frozen:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pushlink.flows.replaying import Prospect
 from pushlink.ports import RecordRef
 from pushlink.protocol.drift import Hit
 from pushlink.protocol.evidence import StoredReply
@@ -48,7 +49,7 @@ class ClaimedCreate(Owned):
     user_active: bool
     drift: tuple[Hit, ...]
     catalog_revision: int
-    replayable: bool = False  # a live replay contract covers one more send
+    prospect: Prospect  # what it may do when nobody knows what became of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,4 +90,15 @@ class ClaimedLookup(Owned):
     name: str  # which of the declared look-ups
 
 
-Claimed: TypeAlias = ClaimedCreate | ClaimedUpdate | ClaimedWriteback | ClaimedLookup
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedStampLookup(Owned):
+    """A create of which nobody knows whether its record is there, or whose: what to ask for its stamp with."""
+
+    slot: SlotIdentity
+    request: RequestRow
+    profile: ProfileSnapshot
+    action: ActionSnapshot
+    misses: int  # look-ups that found nothing, in a row
+
+
+Claimed: TypeAlias = ClaimedCreate | ClaimedUpdate | ClaimedWriteback | ClaimedLookup | ClaimedStampLookup

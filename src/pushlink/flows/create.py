@@ -7,9 +7,10 @@ holds it, ends it, or (when an earlier send is in doubt) parks it; whatever stop
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pushlink.errors import Code
-from pushlink.flows.claimed import ClaimedCreate, ClaimedLookup, ClaimedWriteback
+from pushlink.flows.claimed import ClaimedCreate, ClaimedLookup, ClaimedStampLookup, ClaimedWriteback
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.flows.mirrors import MirrorDue
 from pushlink.flows.sending import answer_of, checkpoint_of, client_id_of, history_of, wire_request
@@ -18,6 +19,7 @@ from pushlink.flows.steps import Steps
 from pushlink.protocol.drift import holds_create
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.outcome import Verdict, create_event, interpret
+from pushlink.protocol.replay import Allowed, Why, first_sent_header
 from pushlink.protocol.snapshots import WritebackSnapshot
 from pushlink.protocol.states import CreateEvent, Hold, LinkEvent, MirrorStatus, Operation, follow_link
 from pushlink.store.lifecycle import Claims, Move
@@ -28,20 +30,22 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
     """Run one claimed create to its end."""
     key = claimed.attempt.link_key
     if (stop := judge_create(claimed)) is not None:
-        yield Tx(step=steps.settle, item=Settle(move=stop), key=key)
+        yield Tx(step=steps.settle, item=Settle(move=stop, look_up_ms=claimed.prospect.look_up_ms), key=key)
         return
     granted = yield Tx(step=steps.checkpoint, item=_permission(claimed, steps), key=key)
     if not isinstance(granted, Granted):
         return
-    reply = yield Send(
-        request=wire_request(claimed, claimed.profile, claimed.action, claimed.request, fresh=not claimed.replayable)
-    )
+    is_live = claimed.prospect.is_live(claimed.attempt, granted.at, first_send=granted.first_at)
+    wire = wire_request(claimed, claimed.profile, claimed.action, claimed.request, fresh=not is_live)
+    own_headers = first_sent_header(claimed.action.contract.create, granted.first_at)
+    reply = yield Send(request=replace(wire, headers=(*wire.headers, *own_headers)))
     history = history_of(
         claimed,
         steps.world,
         claimed.profile,
         send_ordinal=granted.send_ordinal,
-        replayable=claimed.replayable,
+        replayable=is_live,
+        finds_stamp=claimed.prospect.look_up_ms is not None,
         client_id=client_id_of(claimed.action, claimed.profile, claimed.request),
     )
     contracts = (claimed.action.contract, claimed.profile.contract)
@@ -59,6 +63,7 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
         link=_link_to_make(claimed, verdict, writeback, steps),
         writeback=writeback,
         values_digest=claimed.request.values_digest,
+        look_for_after_ms=claimed.prospect.look_up_ms,
     )
     recorded = yield record_tx(answer, steps)
     if isinstance(recorded, ClaimGone):
@@ -70,8 +75,9 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
 def judge_create(claimed: ClaimedCreate) -> Move | None:
     """What stops this create before any I/O, as the move that it makes; `None` when it may be sent."""
     attempt = claimed.attempt
-    if attempt.in_doubt and not claimed.replayable:
-        return _stop(claimed, CreateEvent.DOUBT, Code.REPLAY_NOT_ALLOWED, {"because": "no live replay contract"})
+    allowed = claimed.prospect.replay(attempt) if attempt.in_doubt else None
+    if isinstance(allowed, Why):
+        return _stop(claimed, CreateEvent.DOUBT, Code.REPLAY_NOT_ALLOWED, {"because": allowed.value})
     holding = holds_create(claimed.drift)
     if holding:
         detail = {"surfaces": [hit.surface.value for hit in holding], "catalog_revision": claimed.catalog_revision}
@@ -111,7 +117,7 @@ def writeback_of(request: RequestRow) -> WritebackSnapshot | None:
 
 
 def link_of(
-    claimed: ClaimedCreate | ClaimedWriteback | ClaimedLookup,
+    claimed: ClaimedCreate | ClaimedWriteback | ClaimedLookup | ClaimedStampLookup,
     *,
     link_id: str,
     remote_id: str,
@@ -175,6 +181,7 @@ def _link_to_make(
 
 
 def _permission(claimed: ClaimedCreate, steps: Steps) -> Permission:
+    allowed = claimed.prospect.replay(claimed.attempt) if claimed.attempt.in_doubt else None
     return Permission(
         attempt=claimed.attempt,
         token=claimed.token,
@@ -191,6 +198,8 @@ def _permission(claimed: ClaimedCreate, steps: Steps) -> Permission:
         catalog_revision=claimed.catalog_revision,
         credential_ref=claimed.profile.contract.credential_ref,
         credential_generation=claimed.generation,
+        replay_until=allowed.until if isinstance(allowed, Allowed) else None,
+        look_up_ms=claimed.prospect.look_up_ms,
     )
 
 

@@ -25,7 +25,7 @@ from pushlink.flows.claimed import Claimed
 from pushlink.flows.dispatch import flow_of
 from pushlink.flows.drivers import Database, run_flow
 from pushlink.flows.effects import Flow, Tx
-from pushlink.flows.recover import recovery_of
+from pushlink.flows.recover import recoveries_of
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.ports import Transport, WireReply, WireRequest
@@ -118,11 +118,10 @@ class InlineClaims(ClaimSteps):
             for row in _ours(conn, order)
             if row.status in CLAIMABLE and row.hold_code is None and row.not_before <= now
         ]
-        return self._gather(conn, self._take(conn, self._set_aside(conn, due, now), line, now))
+        return self._gather(conn, self._take(conn, self._set_aside(conn, due, now), line, now), now)
 
     def _recover(self, conn: sa.Connection, rows: Sequence[AttemptRow], line: str, now: dt.datetime) -> None:
-        found = [recovery_of(row, timeline=line, actor=self._incarnation) for row in rows]
-        moves = [move for move in found if move is not None]
+        moves = recoveries_of(self._world, conn, rows, timeline=line, actor=self._incarnation, now=now)
         results = lifecycle.move_attempts(conn, moves, now=now)
         slots.forget_applied(
             conn,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 
 from pushlink.errors import ProtocolViolation
-from pushlink.flows.claimed import ClaimedLookup
+from pushlink.flows.claimed import ClaimedLookup, ClaimedStampLookup
 from pushlink.flows.create import link_of, mirror_tx, record_tx, writeback_of
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.flows.sending import throttle_of
@@ -38,7 +38,7 @@ def look_up(claimed: ClaimedLookup, steps: Steps) -> Flow:
     if isinstance(asked, RenderFailure):
         yield Tx(step=steps.settle, item=Settle(move=_parked(claimed, asked)), key=key)
         return
-    reply = yield Send(request=_request(claimed, asked), gated=False)
+    reply = yield Send(request=lookup_request(claimed, asked), gated=False)
     verdict = interpret_lookup(
         claimed.action.contract,
         claimed.profile.contract,
@@ -66,7 +66,8 @@ def _contract(claimed: ClaimedLookup) -> LookUp:
     return contract
 
 
-def _request(claimed: ClaimedLookup, asked: LookUpRequest) -> WireRequest:
+def lookup_request(claimed: ClaimedLookup | ClaimedStampLookup, asked: LookUpRequest) -> WireRequest:
+    """A look-up as the transport takes it: with the profile's credential, and nothing of the create."""
     profile = claimed.profile.contract
     return WireRequest(
         profile=profile,

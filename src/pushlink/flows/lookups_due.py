@@ -6,15 +6,18 @@ is not among them: recovery parks it.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from pushlink.flows.replaying import prospects
 from pushlink.flows.world import World
-from pushlink.protocol.lookups import lookup_named, may_be_looked_up, name_after
+from pushlink.protocol.lookups import BY_STAMP, Shown, lookup_named, may_be_looked_up, name_after, row_of
 from pushlink.protocol.replies import Disposition
 from pushlink.protocol.snapshots import ActionSnapshot, AttemptId, ProfileSnapshot
+from pushlink.protocol.states import UNSETTLED
 from pushlink.store import requests, responses
 from pushlink.store.responses import KeptReply
 from pushlink.store.rows import AttemptRow, RequestRow
@@ -50,7 +53,7 @@ def lookups_due(
         if request is None or answer is None:
             continue
         action, name = actions[request.action_digest], name_after(answer.verdict.get("effect"))
-        if lookup_named(action.contract, name) is not None:
+        if name != BY_STAMP and lookup_named(action.contract, name) is not None:
             due[row.id] = LookUpDue(
                 row=row,
                 request=request,
@@ -60,6 +63,64 @@ def lookups_due(
                 name=name,
             )
     return due
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StampLookUpDue:
+    """What one look-up by the stamp is made with."""
+
+    row: AttemptRow
+    request: RequestRow
+    profile: ProfileSnapshot
+    action: ActionSnapshot
+    misses: int
+
+
+def stamp_lookups_due(
+    world: World, conn: sa.Connection, rows: Sequence[AttemptRow], *, timeline: str, now: dt.datetime
+) -> Mapping[AttemptId, StampLookUpDue]:
+    """Those of these rows whose record is looked for by its stamp, by attempt.
+
+    They are creates in doubt, and those that were told that a record is there already. Only a contract that counts now
+    is asked, and not by a row whose look-ups have killed too many workers.
+    """
+    open_rows = [row for row in rows if row.remote_id is None and row.claim_count < world.terms.claims_max]
+    hopeful = prospects(world, conn, open_rows, now=now)
+    due: dict[AttemptId, StampLookUpDue] = {}
+    for row in open_rows:
+        prospect = hopeful.get(row.id)
+        if prospect is None or prospect.look_up_ms is None:
+            continue
+        replies = responses.read_replies(conn, row.id)
+        is_answered = row.claim_timeline == timeline and _asks_whose(_answer(replies, row.send_count))
+        if row.status not in UNSETTLED and not is_answered:
+            continue
+        [request] = requests.read_requests(conn, [row.id])
+        if request is None:
+            continue
+        profiles, actions = world.thaw(conn, [request.profile_digest], [request.action_digest])
+        due[row.id] = StampLookUpDue(
+            row=row,
+            request=request,
+            profile=profiles[request.profile_digest],
+            action=actions[request.action_digest],
+            misses=_misses(replies),
+        )
+    return due
+
+
+def _asks_whose(answer: KeptReply | None) -> bool:
+    return answer is not None and name_after(answer.verdict.get("effect")) == BY_STAMP
+
+
+def _misses(replies: Sequence[KeptReply]) -> int:
+    """How many look-ups by the stamp found nothing, since the last answer of another kind."""
+    count = 0
+    for reply in reversed(replies):
+        if reply.verdict.get("look_up") != BY_STAMP or reply.verdict.get("row") != row_of(Shown.NOTHING):
+            break
+        count += 1
+    return count
 
 
 def _may_wait(row: AttemptRow, claims_max: int, timeline: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pushlink.errors import CallerError, Code
+from pushlink.flows.looking import SAYS_DONE
 from pushlink.flows.operating import Acting, Effects, move_attempt, named, require_consent
 from pushlink.flows.operating_reserve import reserve_wanted
 from pushlink.protocol import reinterpretation
@@ -29,9 +30,6 @@ from pushlink.store import decisions, links, requests, slots
 from pushlink.store.decisions import StoredAnswer
 from pushlink.store.lifecycle import Moved
 from pushlink.store.rows import AttemptRow, RequestRow, slots_of
-
-#: A stored answer of one of these says that the remote did it.
-_SAYS_DONE: Final = frozenset({Effect.APPLIED.value, Effect.APPLIED_UNIDENTIFIED.value})
 
 #: What a stored history knows of other sends of the attempt.
 _OF_OTHERS: Final = frozenset({"in_doubt", "live_replay_contract", "retry_count"})
@@ -74,7 +72,7 @@ def absent(acting: Acting) -> Effects:
     require_settled(acting, frozen.profile)
     answers = decisions.read_answers(acting.conn, acting.attempt.id)
     refuse_named_ids(acting, frozen, answers)
-    done = next((answer for answer in answers if answer.effect in _SAYS_DONE), None)
+    done = next((answer for answer in answers if answer.effect in SAYS_DONE), None)
     against = None if done is None else f"an answer of {write_time(done.received_at)} says that the record was made"
     require_consent(acting, speaks_against=against)
     acting.evidence["answers"] = len(answers)

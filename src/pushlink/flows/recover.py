@@ -13,8 +13,10 @@ from typing import Final
 import sqlalchemy as sa
 
 from pushlink.errors import Code
-from pushlink.flows.lookups_due import lookups_due
+from pushlink.flows.lookups_due import lookups_due, stamp_lookups_due
+from pushlink.flows.replaying import Prospect, later, prospects
 from pushlink.flows.world import World
+from pushlink.protocol.lookups import may_be_looked_up
 from pushlink.protocol.recovery import RecoveryFacts, recover_create, recover_update
 from pushlink.protocol.states import CreateEvent, Lane, Operation, UpdateEvent
 from pushlink.store import lifecycle, slots
@@ -36,22 +38,50 @@ def recover_claims(
     A create that waits for a declared look-up is left alone: its time has come, and whoever claims next asks.
     """
     rows = read_expired(conn, lanes, limit=RECOVERED_MAX, now=now)
-    waiting = lookups_due(world, conn, rows, timeline=timeline)
+    waiting = {
+        *lookups_due(world, conn, rows, timeline=timeline),
+        *stamp_lookups_due(world, conn, _answered(rows), timeline=timeline, now=now),
+    }
     dead = [row for row in rows if row.id not in waiting]
-    moves = [move for row in dead if (move := recovery_of(row, timeline=timeline, actor=actor)) is not None]
+    moves = recoveries_of(world, conn, dead, timeline=timeline, actor=actor, now=now)
     results = lifecycle.move_attempts(conn, moves, now=now)
     moved = [move for move, result in zip(moves, results, strict=True) if isinstance(result, Moved)]
     slots.forget_applied(conn, [move.link_key for move in moved if move.event is UpdateEvent.UNKNOWN])
     return len(moved)
 
 
-def recovery_of(row: AttemptRow, *, timeline: str, actor: str) -> Move | None:
+def recoveries_of(
+    world: World, conn: sa.Connection, rows: Sequence[AttemptRow], *, timeline: str, actor: str, now: dt.datetime
+) -> list[Move]:
+    """The moves that recover these expired rows; one that the table leaves alone has none.
+
+    A create that may have been sent is sent again or looked for by the contract that it froze.
+    """
+    sent = [row for row in rows if row.operation is Operation.CREATE and _may_be_there(row, timeline)]
+    found = prospects(world, conn, sent, now=now)
+    moves = [recovery_of(row, found.get(row.id), timeline=timeline, actor=actor, now=now) for row in rows]
+    return [move for move in moves if move is not None]
+
+
+def _answered(rows: Sequence[AttemptRow]) -> list[AttemptRow]:
+    return [row for row in rows if may_be_looked_up(row.operation, row.status)]
+
+
+def _may_be_there(row: AttemptRow, timeline: str) -> bool:
+    is_started = row.remote_io_started_at is not None or row.claim_timeline != timeline
+    return is_started and row.remote_id is None
+
+
+def recovery_of(
+    row: AttemptRow, prospect: Prospect | None, *, timeline: str, actor: str, now: dt.datetime
+) -> Move | None:
     """The move that recovers one expired row; `None` where the table leaves it alone."""
     facts = RecoveryFacts(
         lane=row.dispatch_lane,
         status=row.status,
         checkpoint_set=row.remote_io_started_at is not None,
         same_timeline=row.claim_timeline == timeline,
+        live_replay_contract=prospect is not None and prospect.is_live(row, now),
         in_doubt=row.in_doubt,
         remote_id_known=row.remote_id is not None,
     )
@@ -76,6 +106,7 @@ def recovery_of(row: AttemptRow, *, timeline: str, actor: str) -> Move | None:
             "send_count": row.send_count,
         },
         in_doubt=True if doubtful else None,
+        look_up_at=None if prospect is None else later(now, prospect.look_up_ms),
         retries=1 if event is UpdateEvent.RECOVER_UNSTARTED else 0,
         claims=Claims.RESET if doubtful else Claims.KEEP,
     )

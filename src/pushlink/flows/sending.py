@@ -75,6 +75,7 @@ def history_of(
     replayable: bool = False,
     canonical_id: str | None = None,
     client_id: str | None = None,
+    finds_stamp: bool = False,
     refetched: bool = False,
 ) -> History:
     """What is known of the attempt before this reply."""
@@ -87,6 +88,7 @@ def history_of(
         retry_count=owned.attempt.retry_count,
         canonical_id=canonical_id,
         client_id=client_id,
+        finds_stamp=finds_stamp,
         refetched=refetched,
     )
 
@@ -104,6 +106,7 @@ def answer_of(
     link: LinkRow | None = None,
     writeback: WritebackSnapshot | None = None,
     values_digest: Digest | None = None,
+    look_for_after_ms: int | None = None,
 ) -> Answer:
     """The parts of an answer that do not depend on the operation; notes a credential that the remote accepted."""
     if verdict.effect is Effect.APPLIED:
@@ -130,15 +133,23 @@ def answer_of(
         hold=verdict.hold,
         retry_after_ms=wait,
         counts_as_retry=verdict.burns_retry,
-        in_doubt=True if verdict.effect not in (Effect.NOT_SENT, Effect.NOT_APPLIED, Effect.APPLIED) else None,
+        in_doubt=_doubt_after(verdict),
         link=link,
         writeback=writeback,
         values_digest=values_digest,
         refused_credential=_refused_credential(owned, world, profile, reply, verdict),
         look_up_after_ms=0 if verdict.disposition is Disposition.LOOK_UP else None,
+        look_for_after_ms=look_for_after_ms,
         throttle=throttle_of(owned, profile, verdict),
         remote_version=verdict.remote_version,
     )
+
+
+def _doubt_after(verdict: Verdict) -> bool | None:
+    """Whether the attempt is in doubt after this verdict; `None` leaves it as it was."""
+    if verdict.settles:
+        return False
+    return None if verdict.effect in (Effect.NOT_SENT, Effect.NOT_APPLIED, Effect.APPLIED) else True
 
 
 def throttle_of(owned: Owned, profile: ProfileSnapshot, verdict: Verdict) -> Throttle | None:

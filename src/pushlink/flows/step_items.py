@@ -40,6 +40,7 @@ class Settle:
     outdates_wanted: bool = False  # the wanted version was frozen under a mapping that was revalidated away
     suspends: Suspension | None = None  # the link that this claim met lost its lineage
     throttle: Throttle | None = None  # what the read before an update says to everybody who would ask the remote next
+    look_up_ms: int | None = None  # a create that ends in doubt: its record is looked for that much later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,8 @@ class Permission:
     link_id: str | None = None
     link_version: int | None = None
     link_mapping: Digest | None = None
+    replay_until: dt.datetime | None = None  # a create in doubt: when its replay contract ends
+    look_up_ms: int | None = None  # where it ends instead: its record is looked for that much later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class Granted:
 
     send_ordinal: int
     at: dt.datetime  # of the checkpoint, by the database
+    first_at: dt.datetime  # of the attempt's first checkpoint
     seen: StateSeen | None = None  # what the state directory is to keep before the send
 
 
@@ -111,6 +115,7 @@ class Answer:
     link_before: LinkRow | None = None
     refused_credential: CredentialKey | None = None  # the remote does not take this credential any more
     look_up_after_ms: int | None = None  # a create: a look-up is due that much later
+    look_for_after_ms: int | None = None  # a create that ends in doubt: its record is looked for that much later
     throttle: Throttle | None = None  # what this answer says to everybody who would ask the remote next
     remote_version: str | None = None  # the version that the answer shows of the record
     forgets_version: bool = False  # an update was applied, so the version that the link has is not the record's
@@ -125,6 +130,29 @@ class Waiting:
     answer: Answer  # its event ends the attempt where there is no time left
     every_ms: int
     deadline: dt.datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LooksNoMore:
+    """A look-up by the stamp that nobody makes again by itself; the attempt stays parked and says why."""
+
+    attempt: AttemptRow
+    token: ClaimToken
+    actor: str
+    reason_code: Code
+    detail: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InVain:
+    """A look-up by the stamp that did not show the one record: what follows, by the time at which it is written."""
+
+    answer: Answer
+    every_ms: int
+    until: dt.datetime  # no look-up is made after this
+    ends: bool  # asking again would not help
+    proof_from: dt.datetime | None = None  # from when on this answer proves that nothing was made
+    refused_from: dt.datetime | None = None  # from when on it shows that the record there is not ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

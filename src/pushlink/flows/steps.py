@@ -10,20 +10,24 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 import sqlalchemy as sa
 
 from pushlink.errors import Code, Contended, ProtocolViolation
+from pushlink.flows import looking
 from pushlink.flows.followups import Followup, insert_followups
 from pushlink.flows.marks import BEHIND, raise_mark
 from pushlink.flows.mirrors import MirrorDue, Mirrors
+from pushlink.flows.rechecks import what_changed, withdrawal
 from pushlink.flows.relocating import relocate_links
+from pushlink.flows.replaying import later
 from pushlink.flows.step_items import (
     Adoption,
     Answer,
     ClaimGone,
     Granted,
+    InVain,
+    LooksNoMore,
     Permission,
     Recorded,
     Settle,
@@ -41,14 +45,13 @@ from pushlink.protocol.states import (
     CreateEvent,
     Hold,
     LinkEvent,
-    Operation,
     UpdateEvent,
     follow_create,
 )
 from pushlink.store import attempts, lifecycle, links, requests, responses, slots
 from pushlink.store.attempts import LeaseLost, Release, Wait
 from pushlink.store.credential_states import refuse_credentials
-from pushlink.store.lifecycle import Claims, LinkMove, Lost, Move, Moved, NewLink
+from pushlink.store.lifecycle import LinkMove, Lost, Move, Moved, NewLink
 from pushlink.store.links import SeenVersion, ShownNames
 from pushlink.store.rows import LinkRow
 from pushlink.store.slots import Acknowledgement
@@ -70,7 +73,8 @@ class Steps:
         """
         touched = [i.move.link_key for i in items if i.judged is not None]
         locked = dict(zip(touched, slots.lock_slots(conn, touched, nowait=True), strict=True))
-        results = lifecycle.move_attempts(conn, [i.move for i in items], now=now)
+        moves = [replace(i.move, look_up_at=later(now, i.look_up_ms)) for i in items]
+        results = lifecycle.move_attempts(conn, moves, now=now)
         happened = [i for i, result in zip(items, results, strict=True) if isinstance(result, Moved)]
         self._suspend_links(conn, [i.suspends for i in happened if i.suspends is not None], now)
         note_throttles(conn, [throttle for i in happened if (throttle := i.throttle) is not None], now=now)
@@ -123,7 +127,7 @@ class Steps:
         by_key = {link.link_key: link for link in locked if link is not None}
         generations = self._generations(items)
         changed = [
-            _changed(item, revision, there, by_key.get(item.attempt.link_key), generations)
+            what_changed(item, revision, there, by_key.get(item.attempt.link_key), generations, now)
             for item, there in zip(items, exist, strict=True)
         ]
         fit = [item for item, change in zip(items, changed, strict=True) if change is None]
@@ -138,11 +142,11 @@ class Steps:
         requests.insert_requests(conn, [i.request for i in begun if i.request])
         lifecycle.move_attempts(
             conn,
-            [_withdrawn(item, change) for item, change in zip(items, changed, strict=True) if change is not None],
+            [withdrawal(item, change, now) for item, change in zip(items, changed, strict=True) if change is not None],
             now=now,
         )
         return [
-            Granted(send_ordinal=answer.send_ordinal, at=now, seen=seen)
+            Granted(send_ordinal=answer.send_ordinal, at=now, first_at=answer.first_at, seen=seen)
             if (answer := written.get(item.attempt.id)) is not None
             else Withheld(because=change or "the claim is gone or its lease is too short")
             for item, change in zip(items, changed, strict=True)
@@ -203,6 +207,20 @@ class Steps:
         note_throttles(conn, [throttle for i in fresh if (throttle := i.answer.throttle) is not None], now=now)
         over = [i.answer for i in fresh if i not in again]
         lifecycle.move_attempts(conn, [_answer_move(answer, None, None, now) for answer in over], now=now)
+        return [None] * len(items)
+
+    def look_again(self, conn: sa.Connection, items: Sequence[InVain], *, now: dt.datetime) -> list[None]:
+        """Store what a look-up by the stamp answered, and do what follows from its not showing the one record."""
+        mine = self._mine(conn, [i.answer for i in items])
+        fresh = [i for i in items if mine[i.answer.attempt.id] == "mine"]
+        responses.insert_responses(conn, [_received(i.answer, late=False) for i in fresh], now=now)
+        looking.go_on(conn, fresh, now=now)
+        note_throttles(conn, [throttle for i in fresh if (throttle := i.answer.throttle) is not None], now=now)
+        return [None] * len(items)
+
+    def stop_looking(self, conn: sa.Connection, items: Sequence[LooksNoMore], *, now: dt.datetime) -> list[None]:
+        """Make no further look-up of these by itself: there is nothing to ask by."""
+        looking.stop(conn, items, now=now)
         return [None] * len(items)
 
     def _await_lookups(self, conn: sa.Connection, items: Sequence[tuple[Answer, int]], now: dt.datetime) -> None:
@@ -350,54 +368,6 @@ def _conflict(conn: sa.Connection, link: LinkRow) -> dict[str, object]:
     }
 
 
-_SOURCE_GONE: Final = "the source record is gone"
-
-
-def _changed(
-    item: Permission, revision: int, exists: bool, link: LinkRow | None, generations: Mapping[tuple[str, str], str]
-) -> str | None:
-    """What is no longer as it was validated, in words; `None` when the send may go on."""
-    if revision != item.catalog_revision:
-        return "the catalogue changed"
-    if not exists:
-        return _SOURCE_GONE
-    if item.credential_ref is not None:
-        generation = generations[item.credential_ref, item.attempt.tenant]
-        if generation != item.credential_generation:
-            return "the credential changed"
-    if item.link_id is None:
-        return None
-    if link is None or link.id != item.link_id or link.row_version != item.link_version:
-        return "the link changed"
-    return "the mapping was revalidated" if link.mapping_fingerprint != item.link_mapping else None
-
-
-def _withdrawn(item: Permission, change: str) -> Move:
-    """The move of an attempt that may not be sent: given back, or ended when there is nothing left to send."""
-    attempt = item.attempt
-    is_create, is_over = attempt.operation is Operation.CREATE, change == _SOURCE_GONE
-    event: CreateEvent | UpdateEvent
-    if not is_over:
-        event = CreateEvent.GIVE_BACK if is_create else UpdateEvent.GIVE_BACK
-    elif is_create:
-        event = CreateEvent.DOUBT if attempt.in_doubt else CreateEvent.FAIL_VALIDATION
-    else:
-        event = UpdateEvent.OBSOLETE
-    return Move(
-        attempt_id=attempt.id,
-        link_key=attempt.link_key,
-        tenant=attempt.tenant,
-        operation=attempt.operation,
-        status=attempt.status,
-        event=event,
-        token=item.token,
-        actor=item.actor,
-        reason_code=Code.SOURCE_GONE if is_over else Code.GIVEN_BACK,
-        detail={"source_object": item.source.source_object} if is_over else {"because": change},
-        claims=Claims.RESET if is_over else Claims.FORGIVE,
-    )
-
-
 def _received(item: Answer, *, late: bool) -> responses.Received:
     return responses.Received(
         attempt_id=item.attempt.id,
@@ -414,13 +384,14 @@ def _received(item: Answer, *, late: bool) -> responses.Received:
 def _answer_move(item: Answer, linked: bool | None, conflict: Mapping[str, object] | None, now: dt.datetime) -> Move:
     """The move that an answer makes; for a create with an id, the insert of the link has decided which one (D-15)."""
     is_taken = item.link is not None and not linked
+    is_found = item.event is CreateEvent.STAMP_FOUND  # it waits for its mirror either way
     return Move(
         attempt_id=item.attempt.id,
         link_key=item.attempt.link_key,
         tenant=item.attempt.tenant,
         operation=item.attempt.operation,
         status=item.attempt.status,
-        event=CreateEvent.LOCATOR_TAKEN if is_taken else item.event,
+        event=CreateEvent.LOCATOR_TAKEN if is_taken and not is_found else item.event,
         token=item.token,
         actor=item.actor,
         reason_code=Code.LOCATOR_CONFLICT if is_taken else item.reason_code,
@@ -428,6 +399,7 @@ def _answer_move(item: Answer, linked: bool | None, conflict: Mapping[str, objec
         hold=Hold.LOCATOR_CONFLICT if is_taken else item.hold,
         not_before=None if item.retry_after_ms is None else now + dt.timedelta(milliseconds=item.retry_after_ms),
         in_doubt=item.in_doubt if item.link is None else False,
+        look_up_at=later(now, item.look_for_after_ms),
         remote_id=None if item.link is None else item.link.remote_id,
         retries=1 if item.counts_as_retry else 0,
     )
@@ -454,8 +426,8 @@ def _opens_the_way(item: Answer, linked: Mapping[AttemptId, bool]) -> bool:
 
 
 def _mirror_due(item: Answer) -> MirrorDue | None:
-    if item.link is None or item.writeback is None:
-        return None
+    if item.link is None or item.writeback is None or item.event is CreateEvent.STAMP_FOUND:
+        return None  # what a look-up found is written back by a claim of its own
     return MirrorDue(
         attempt=replace(item.attempt, status=_status_with_mirror_due(item.attempt.status), retry_count=0),
         token=item.token,

@@ -36,6 +36,8 @@ class Terms:
     claims_max: int = 5  # claims of a row without a recorded outcome before it is held as poison (D-16)
     mirror_tries_max: int = 12
     mirror_pause_ms: int = 2_000
+    pause_max_ms: int = 600_000  # the longest that a process may stand still between its checkpoint and its send
+    trusts_uncertified: bool = False  # whether a replay contract counts that was never certified
 
 
 class Remembered(Generic[V]):
@@ -75,6 +77,7 @@ class World:
     state: StateKeeper | None = None  # what this machine remembers of the database
     profiles: Remembered[ProfileSnapshot] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
     actions: Remembered[ActionSnapshot] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
+    contracts: Remembered[Digest] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
     documents: Remembered[Document] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
     proven: Remembered[bool] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
 

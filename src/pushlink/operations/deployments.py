@@ -117,7 +117,8 @@ def _recover(conn: Connection, *, actor: str, now: dt.datetime) -> int:
     after, count = "", 0
     while rows := restores.read_in_work(conn, after=after, limit=RECOVERED_AT_ONCE):
         after = rows[-1].id
-        moves = [move for row in rows if (move := recovery_of(row, timeline=_CONFIRMED, actor=actor)) is not None]
+        found = [recovery_of(row, None, timeline=_CONFIRMED, actor=actor, now=now) for row in rows]
+        moves = [move for move in found if move is not None]
         results = lifecycle.move_attempts(conn, moves, now=now)
         moved = [move for move, result in zip(moves, results, strict=True) if isinstance(result, Moved)]
         slots.forget_applied(conn, [move.link_key for move in moved if move.event is UpdateEvent.UNKNOWN])

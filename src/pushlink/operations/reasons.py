@@ -143,6 +143,26 @@ REASONS: Final[Mapping[Code, Reason]] = {
         "An earlier send is in doubt and no live contract covers another one.",
         "Look the record up at the remote, then reconcile.",
     ),
+    _C.REPLAY_EXPIRED: Reason(
+        "An earlier send is in doubt, and the contract under which it could be sent again is over.",
+        "Look the record up at the remote, or let the pack's look-up do it, then reconcile.",
+    ),
+    _C.KEY_MISMATCH: Reason(
+        "The remote has another body for the key of this create: something was changed, or the key was used twice.",
+        "Report it as a defect; look the record up at the remote, then reconcile.",
+    ),
+    _C.KEY_IN_FLIGHT: Reason(
+        "The remote is still at work on an earlier send with this key.",
+        "Nothing while it is pending; when it is in doubt, reconcile.",
+    ),
+    _C.LOOKUP_SHOWS_SEVERAL: Reason(
+        "Several remote records carry the stamp of this create.",
+        "Compare them at the remote, remove all but one, and adopt that one.",
+    ),
+    _C.LOOKUP_IN_VAIN: Reason(
+        "The record was looked for by its stamp as long as the pack says, and was not found.",
+        "Look at the remote, then adopt its id or confirm that it is absent.",
+    ),
     _C.REMOTE_REJECTED: Reason(
         "The remote refused the request for good; nothing was applied.", "Read its answer, mend the cause, then go on."
     ),
@@ -249,6 +269,11 @@ PARKING: Final = frozenset(
         _C.LEASE_EXPIRED,
         _C.TIMELINE_CHANGED,
         _C.REPLAY_NOT_ALLOWED,
+        _C.REPLAY_EXPIRED,
+        _C.KEY_MISMATCH,
+        _C.KEY_IN_FLIGHT,
+        _C.LOOKUP_SHOWS_SEVERAL,
+        _C.LOOKUP_IN_VAIN,
         _C.REMOTE_REJECTED,
         _C.REMOTE_CONFLICT,
         _C.REMOTE_GONE,

@@ -17,6 +17,7 @@ from pushlink.packs import grammar
 from pushlink.packs.lint_associations import association_names, check_associations, probes
 from pushlink.packs.lint_headers import check_headers
 from pushlink.packs.lint_preconditions import check_precondition, check_prefetch, is_guarded
+from pushlink.packs.lint_replays import check_replays, check_sandbox
 from pushlink.packs.lint_requests import check_request, check_variables
 from pushlink.packs.lint_responses import check_action_answers, check_criterion, check_profile_answers
 from pushlink.packs.model import Action, Destination, Pack
@@ -150,6 +151,8 @@ def _check_profiles(pack: Pack) -> Hits:
             asked = (*prefetch_steps, "headers")
             yield from check_headers(asked, prefetch.headers, profile, asks_for=prefetch.capture)
             yield from check_prefetch(prefetch_steps, profile, profile.session.prefetch)
+        if profile.sandbox is not None:
+            yield from check_sandbox((*steps, "sandbox"), profile, profile.sandbox)
         yield from check_profile_answers(steps, profile)
 
 
@@ -217,6 +220,7 @@ def _check_actions(pack: Pack) -> Hits:
             yield from check_precondition((*steps, "update"), "update", action, profile)
         yield from check_action_answers(steps, action, profile)
         yield from check_associations(steps, action, by_slot, profile)
+        yield from check_replays((*steps, "create"), action, profile)
         yield from _check_mappings(steps, action)
         yield from _check_overlaps((*steps, "mappings"), action.mappings)
         for operation, request in _requests(action):

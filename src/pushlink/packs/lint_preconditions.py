@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pushlink.packs import grammar
+from pushlink.packs.lint_requests import made_by
 from pushlink.packs.rules import Hit, Hits
 from pushlink.packs.tree import Steps
 from pushlink.protocol.body import OperationName, mappings_for
@@ -17,7 +18,7 @@ from pushlink.protocol.contracts import (
 from pushlink.protocol.declarations import claim_problem
 from pushlink.protocol.jsontext import segments
 from pushlink.protocol.paths import query_problem
-from pushlink.protocol.placeholders import CLIENT_ID, LINK_VERSION, REMOTE_ID, names_in
+from pushlink.protocol.placeholders import LINK_VERSION, REMOTE_ID, names_in
 from pushlink.protocol.preconditions import version_places
 
 #: The kinds under which an update never makes a record that is gone.
@@ -36,9 +37,8 @@ def check_precondition(
     own = frozenset() if profile is None else frozenset(profile.variables)
     here: Steps = (*steps, "precondition")
     if operation == "create":
-        makes_id = frozenset({CLIENT_ID} if action.create.client_id is not None else ())
         if action.create.precondition is not None:
-            yield from _check_create(here, action.create.precondition, own | makes_id)
+            yield from _check_create(here, action.create.precondition, own | made_by(action.create))
         return
     update = action.update
     if update is None:

@@ -13,11 +13,19 @@ from pushlink.packs import grammar
 from pushlink.packs.rules import Hit, Hits
 from pushlink.packs.tree import Steps
 from pushlink.protocol.body import OperationName, mappings_for
-from pushlink.protocol.contracts import ActionContract, Body, ClientId, CreateContract, ProfileContract, UpdateContract
+from pushlink.protocol.contracts import (
+    ActionContract,
+    Body,
+    ClientId,
+    CreateContract,
+    CreatePrecondition,
+    ProfileContract,
+    UpdateContract,
+)
 from pushlink.protocol.contracts import Mapping as MappingContract
 from pushlink.protocol.jsontext import segments
 from pushlink.protocol.paths import names_in_template, query_problem, value_problem
-from pushlink.protocol.placeholders import CLIENT_ID, LINK_VERSION, REMOTE_ID, RESERVED, name_of, names_in
+from pushlink.protocol.placeholders import CLIENT_ID, LINK_VERSION, REMOTE_ID, RESERVED, STAMP, name_of, names_in
 from pushlink.protocol.values import encode_problems
 
 Request: TypeAlias = CreateContract | UpdateContract
@@ -30,6 +38,12 @@ _FORM_TYPE: Final = "application/x-www-form-urlencoded"
 
 #: What an update may name beside the variables of its profile.
 _OF_UPDATES: Final = frozenset({REMOTE_ID, LINK_VERSION})
+
+
+def made_by(create: CreateContract) -> frozenset[str]:
+    """What a create makes itself, and may name in its request."""
+    made = {CLIENT_ID: create.client_id, STAMP: create.stamp}
+    return frozenset(name for name, rule in made.items() if rule is not None)
 
 
 def check_variables(steps: Steps, profile: ProfileContract) -> Hits:
@@ -58,8 +72,7 @@ def check_request(
     if request is None:
         return
     own = associations | (frozenset() if profile is None else frozenset(profile.variables))
-    makes_id = frozenset({CLIENT_ID} if action.create.client_id is not None else ())
-    allowed = own | (makes_id if operation == "create" else _OF_UPDATES)
+    allowed = own | (made_by(action.create) if operation == "create" else _OF_UPDATES)
     yield from _check_route(steps, operation, request, allowed)
     yield from _check_preferences(steps, request)
     if operation == "create" and action.create.client_id is not None:
@@ -70,7 +83,9 @@ def check_request(
 def _check_route(steps: Steps, operation: OperationName, request: Request, allowed: frozenset[str]) -> Hits:
     in_path = allowed - {LINK_VERSION}
     elsewhere = {name_of(text) for text in request.query.values()} | set(names_in(request.body.merge))
-    record = frozenset({REMOTE_ID} if operation == "update" else allowed & {CLIENT_ID})
+    record = frozenset({REMOTE_ID} if operation == "update" else allowed & {CLIENT_ID, STAMP})
+    if isinstance(request, CreateContract) and isinstance(request.precondition, CreatePrecondition):
+        elsewhere |= {name_of(text) for text in request.precondition.query.values()}
     needed = record - elsewhere
     problems = grammar.path_problems(request.path, variables=in_path, needed=needed)
     yield from (Hit("path", (*steps, "path"), problem) for problem in problems)

@@ -104,23 +104,33 @@ def _check_create(steps: Steps, create: CreateContract) -> Hits:
         yield from _check_claim((*conflict_steps, "when"), conflict.when)
 
 
-def _check_lookup(steps: Steps, lookup: LookUp, own: frozenset[str]) -> Hits:
-    needed = frozenset(name for name, is_there in ((JOB, lookup.job), (KEY, lookup.key is not None)) if is_there)
-    allowed = own | needed
-    in_query = {name_of(value) for value in lookup.query.values()}
-    used = {*names_in_template(lookup.path), *in_query, *names_in(lookup.body)}
+def check_lookup_request(steps: Steps, lookup: LookUp, allowed: frozenset[str]) -> Hits:
+    """The route and the body of a look-up, which may name what is allowed."""
     for problem in grammar.path_problems(lookup.path, variables=allowed, needed=frozenset()):
         yield Hit("look-up", (*steps, "path"), problem)
     for name, value in lookup.query.items():
         unsound = query_problem(name, value, allowed=allowed)
         if unsound is not None:
             yield Hit("look-up", (*steps, "query", name), grammar.sentence(unsound))
-    for name in sorted(needed - used):
-        yield Hit("look-up", (*steps, name), f"Write {{{name}}} in the path, the query or the body, or leave it out.")
     for name in sorted(set(names_in(lookup.body)) - allowed):
         yield Hit("look-up", (*steps, "body"), f"`{{{name}}}` is not known here. Known are {_shown(allowed)}.")
     if lookup.body is not None and lookup.method == "GET":
         yield Hit("look-up", (*steps, "body"), "A GET has no body. Write method: POST, or put it into the query.")
+
+
+def names_asked(lookup: LookUp) -> frozenset[str | None]:
+    """The variables that a look-up names in its path, its query or its body."""
+    in_query = {name_of(value) for value in lookup.query.values()}
+    return frozenset({*names_in_template(lookup.path), *in_query, *names_in(lookup.body)})
+
+
+def _check_lookup(steps: Steps, lookup: LookUp, own: frozenset[str]) -> Hits:
+    needed = frozenset(name for name, is_there in ((JOB, lookup.job), (KEY, lookup.key is not None)) if is_there)
+    allowed = own | needed
+    used = names_asked(lookup)
+    yield from check_lookup_request(steps, lookup, allowed)
+    for name in sorted(needed - used):
+        yield Hit("look-up", (*steps, name), f"Write {{{name}}} in the path, the query or the body, or leave it out.")
     if not needed:
         yield Hit(
             "look-up", steps, "Say what the record is found by: a job that the answer names, or a key of the body."

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pushlink.packs.model import Action, Destination, Flow, Pack
+from pushlink.packs.reference_replays import REPLAY_MEANINGS
 from pushlink.protocol import contracts
 
 #: For each model in the order of the document, what its keys mean.
@@ -52,6 +53,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "waives": "Changes of this profile that existing links may live with.",
         "errors": "How answers of this remote are read, after the action's own rules. The first that fits decides.",
         "rate_limit": "How the remote says that it was asked too much, and how long it is left alone then.",
+        "sandbox": "Where `pushlink pack certify` may try what the pack claims. Nothing else is ever sent there.",
     },
     contracts.Auth: {
         "kind": "`bearer` and `basic` send an `Authorization` header, `api_key` a header or parameter; `none` nothing.",
@@ -122,10 +124,12 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     },
     contracts.CreateContract: {
         "method": "The HTTP method.",
-        "path": "The path below `base_url`. The profile's own variables stand in it, and `{client_id}`.",
+        "path": "The path below `base_url`. The profile's variables stand in it, `{client_id}` and `{stamp}`.",
         "key_quoting": "How a key is written in the path: `odata_string` puts it in quotes, `odata_guid` wants a GUID.",
         "query": "Parameters behind the path: names, each with a literal or one `{variable}`.",
         "client_id": "The id that the request gives the new record itself, as `{client_id}` in path, query or body.",
+        "stamp": "A text that this create alone has, as `{stamp}` in path, query, body or look-up.",
+        "idempotency": "The key under which the remote answers a repeat as it answered the first send.",
         "headers": "Headers of this request, as in the profile. One of the same name there is replaced.",
         "prefer": "Preferences (RFC 7240). They change what is answered, and so where an id is found.",
         "precondition": "What must hold at the remote for the request to take effect.",
@@ -136,7 +140,10 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "adopted.",
         "followup": "What is asked when a success names no id. Without it, or in vain, the create parks.",
         "async": "What is asked when the create is only accepted. Without it, or in vain, the create parks.",
+        "repeat": "Why a repeat of the create makes no second record, where no key says so.",
+        "lookup": "How the record of a create in doubt is found by its stamp.",
     },
+    **REPLAY_MEANINGS,
     contracts.UpdateContract: {
         "method": "The HTTP method.",
         "path": "The path below `base_url`, with `{remote_id}` in it unless the query or the body names the record.",
@@ -201,7 +208,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "when": "All of these hold.",
         "existing_id": "Where the existing record is named.",
         "variant": "Whether it is `live` or `archived` there. It is shown to people.",
-        "policy": "`park`: nothing is adopted. An operator decides.",
+        "policy": "`park`: an operator decides. `adopt_if_stamp`: the `lookup` shows whether it is our own.",
     },
     contracts.LookUp: {
         "method": "`POST` where the remote is searched with a body. A look-up changes nothing there.",

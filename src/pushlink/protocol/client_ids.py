@@ -14,6 +14,7 @@ from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.paths import names_in_template, read_variable
 from pushlink.protocol.placeholders import CLIENT_ID
 from pushlink.protocol.remoteids import NoId, read_remote_id
+from pushlink.protocol.replay import own_texts
 from pushlink.protocol.snapshots import SourceValues
 from pushlink.protocol.values import encode_value
 
@@ -42,7 +43,8 @@ def read_client_id(
     if create.client_id is None:
         return None
     if CLIENT_ID in names_in_template(create.path):
-        return read_variable(create.path, path, CLIENT_ID, profile.variables, create.key_quoting)
+        known = {**profile.variables, **own_texts(create, idempotency_key)}
+        return read_variable(create.path, path, CLIENT_ID, known, create.key_quoting)
     made = _of_key(create.client_id, idempotency_key) if create.client_id.source != "field" else None
     return made if isinstance(made, str) else None
 

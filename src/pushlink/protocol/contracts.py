@@ -23,6 +23,7 @@ from pushlink.protocol.declared import (
     Pointer,
     Scalar,
 )
+from pushlink.protocol.replay_contracts import Idempotency, Repeat, Sandbox, Stamp, StampLookUp
 from pushlink.protocol.request_contracts import (
     Body,
     Clear,
@@ -86,6 +87,7 @@ __all__ = [
     "GraphQl",
     "IdExtractor",
     "IdRule",
+    "Idempotency",
     "KeyQuoting",
     "Limits",
     "LookUp",
@@ -99,10 +101,14 @@ __all__ = [
     "Prefetch",
     "ProfileContract",
     "RateLimit",
+    "Repeat",
     "Response",
     "Retry",
+    "Sandbox",
     "Scalar",
     "Session",
+    "Stamp",
+    "StampLookUp",
     "Success",
     "Timeouts",
     "UpdateContract",
@@ -120,6 +126,8 @@ class CreateContract(Contract):
     key_quoting: Annotated[KeyQuoting, LATER] = "none"
     query: Annotated[dict[str, str], LATER] = {}
     client_id: Annotated[ClientId | None, LATER] = None
+    stamp: Annotated[Stamp | None, LATER] = None
+    idempotency: Annotated[Idempotency | None, LATER] = None
     headers: dict[str, str] = {}
     prefer: Annotated[tuple[Preference, ...], LATER] = ()
     precondition: Annotated[CreatePrecondition | None, LATER] = None
@@ -129,6 +137,8 @@ class CreateContract(Contract):
     conflict: Annotated[tuple[Conflict, ...], LATER] = ()
     followup: Annotated[LookUp | None, LATER] = None
     asynchronous: Annotated[Asynchronous | None, Field(alias="async"), LATER] = None
+    repeat: Annotated[Repeat | None, LATER] = None
+    lookup: Annotated[StampLookUp | None, LATER] = None
 
 
 class UpdateContract(Contract):
@@ -233,6 +243,7 @@ class ProfileContract(Contract):
     waives: Waivers = Waivers()
     errors: Annotated[tuple[ErrorRule, ...], LATER] = ()
     rate_limit: Annotated[RateLimit, LATER] = RateLimit()
+    sandbox: Annotated[Sandbox | None, LATER] = None
 
 
 class ActionContract(Contract):

@@ -61,6 +61,7 @@ class Reading:
     because: str | None = None
     candidates: tuple[str, ...] = ()
     variant: str | None = None
+    asks_whose: bool = False  # the pack's look-up shows whether the record that is there is our own
 
 
 def declared_reading(
@@ -156,6 +157,7 @@ def _readings(
                     meaning=DUPLICATE,
                     candidates=extract_named(action, conflict.existing_id, reply),
                     variant=conflict.variant,
+                    asks_whose=conflict.policy == "adopt_if_stamp",
                 )
     elif action.update is not None:
         for index, criterion in enumerate(action.update.deleted):

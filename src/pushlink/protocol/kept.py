@@ -19,6 +19,9 @@ def kept_headers(action: ActionContract, profile: ProfileContract) -> tuple[str,
     create, update = action.create, action.update
     parts: list[object] = [create.success, create.response, create.conflict, action.errors]
     parts += [(c.job, c.done, c.failed, c.id) for c in (create.followup, create.asynchronous) if c is not None]
+    parts += [create.idempotency, create.repeat]
+    if create.lookup is not None:
+        parts.append((create.lookup.done, create.lookup.failed, create.lookup.none, create.lookup.id))
     if update is not None:
         parts += [update.success, update.deleted, update.merged]
         if update.precondition is not None:

@@ -6,12 +6,13 @@ import datetime as dt
 from typing import Final
 
 from pushlink.errors import Code
-from pushlink.protocol.contracts import ActionContract, ProfileContract
+from pushlink.protocol.contracts import ActionContract, ProfileContract, StampLookUp
 from pushlink.protocol.declarations import rule_on_lookup, throttle_row
 from pushlink.protocol.evidence import StoredReply
-from pushlink.protocol.lookups import LookedUp, Shown, lookup_named, read_lookup
+from pushlink.protocol.lookups import BY_STAMP, LookedUp, Shown, lookup_named, read_lookup, row_of
 from pushlink.protocol.outcome import Verdict
 from pushlink.protocol.replies import Disposition, Effect
+from pushlink.protocol.stamp_lookups import read_stamped
 from pushlink.protocol.waits import retry_after_ms, throttle_ms
 
 #: What a create was, and stays as long as no look-up shows its record.
@@ -26,6 +27,14 @@ def code_before(name: str) -> Code:
     return _BEFORE[name][1]
 
 
+#: What a look-up by the stamp says of a create in doubt, where it does not show its one record.
+_OF_STAMPS: Final = {
+    Shown.SEVERAL: (Effect.UNKNOWN, Disposition.PARK, Code.LOOKUP_SHOWS_SEVERAL),
+    Shown.NO_ID: (Effect.APPLIED_UNIDENTIFIED, Disposition.PARK, Code.APPLIED_UNIDENTIFIED),
+}
+_IN_VAIN: Final = (Effect.UNKNOWN, Disposition.LOOK_UP, Code.LOOKUP_IN_VAIN)
+
+
 def interpret_lookup(
     action: ActionContract,
     profile: ProfileContract,
@@ -34,15 +43,21 @@ def interpret_lookup(
     *,
     send_ordinal: int,
     received_at: dt.datetime | None = None,
+    mark: str | None = None,
 ) -> Verdict:
     """The verdict on one look-up, from the frozen contracts and the stored answer alone.
 
-    A throttle says `throttled`, and the create waits as before. `received_at` is as in `interpret`.
+    A throttle says `throttled`, and the create waits as before. `received_at` is as in `interpret`; `mark` is what our
+    record carries, for a look-up by it.
     """
     lookup = lookup_named(action, name)
-    found = LookedUp(shown=Shown.NO_ID) if lookup is None else read_lookup(action, lookup, reply)
-    effect, code = _BEFORE[name]
-    row = f"look-up shows {found.shown.value}"
+    found = LookedUp(shown=Shown.NO_ID)
+    if isinstance(lookup, StampLookUp):
+        found = read_stamped(action, lookup, reply, mark)
+    elif lookup is not None:
+        found = read_lookup(action, lookup, reply)
+    effect, disposition, code = _says(name, found.shown)
+    row = row_of(found.shown)
     evidence: dict[str, object] = {
         "look_up": name,
         "shown": found.shown,
@@ -62,10 +77,10 @@ def interpret_lookup(
             canonical_id=found.canonical_id,
             evidence=evidence,
         )
-    waits = found.shown is Shown.NOT_YET
+    waits, is_open = disposition is Disposition.LOOK_UP, found.shown is Shown.NOT_YET
     asked_ms = retry_after_ms(reply, received_at)
-    declared = rule_on_lookup(action, profile, reply) if waits else None
-    throttled = throttle_row(profile, reply) if waits and declared is None else None
+    declared = rule_on_lookup(action, profile, reply) if is_open else None
+    throttled = throttle_row(profile, reply) if is_open and declared is None else None
     if declared is not None:
         row, rule = declared
         evidence["because"] = rule.because
@@ -82,3 +97,11 @@ def interpret_lookup(
         retry_after_ms=asked_ms if waits else None,
         evidence=evidence,
     )
+
+
+def _says(name: str, shown: Shown) -> tuple[Effect, Disposition, Code]:
+    """What a look-up comes to that does not show the record, and whether another one follows."""
+    if name == BY_STAMP:
+        return _OF_STAMPS.get(shown, _IN_VAIN)
+    effect, code = _BEFORE[name]
+    return effect, Disposition.LOOK_UP if shown is Shown.NOT_YET else Disposition.PARK, code

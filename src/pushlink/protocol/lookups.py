@@ -13,7 +13,7 @@ from typing import Final
 
 from pushlink.errors import Code
 from pushlink.protocol import jsontext
-from pushlink.protocol.contracts import ActionContract, LookUp, ProfileContract
+from pushlink.protocol.contracts import ActionContract, KeyQuoting, LookUp, ProfileContract
 from pushlink.protocol.criteria import all_hold, any_holds
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.extract import extract_first, read_body
@@ -34,6 +34,12 @@ KEY: Final = "key"
 _JSON: Final = "application/json"
 
 
+#: The name of the look-up of a create in doubt.
+BY_STAMP: Final = "lookup"
+
+_AFTER: Final = {Effect.ACCEPTED_PENDING.value: "async", Effect.NOT_APPLIED.value: BY_STAMP}
+
+
 class Shown(StrEnum):
     """What the answer to a look-up shows."""
 
@@ -42,6 +48,12 @@ class Shown(StrEnum):
     FAILED = "failed"
     SEVERAL = "several"  # more than one record fits; nobody picks
     NO_ID = "no_id"  # it is done, and names no usable id
+    NOTHING = "nothing"  # a whole answer, in which nothing has our stamp
+
+
+def row_of(shown: Shown) -> str:
+    """The row of a verdict on a look-up, as it is stored."""
+    return f"look-up shows {shown.value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +72,13 @@ def may_be_looked_up(operation: Operation, status: AttemptStatus) -> bool:
 
 def lookup_named(action: ActionContract, name: str) -> LookUp | None:
     """The look-up of this name: the key that it stands at in a pack."""
-    return {"async": action.create.asynchronous, "followup": action.create.followup}.get(name)
+    create = action.create
+    return {"async": create.asynchronous, "followup": create.followup, BY_STAMP: create.lookup}.get(name)
 
 
 def name_after(effect: object) -> str:
     """Which look-up follows such an answer to a create."""
-    return "async" if effect == Effect.ACCEPTED_PENDING else "followup"
+    return _AFTER.get(str(effect), "followup")
 
 
 def is_accepted(action: ActionContract, reply: StoredReply) -> bool:
@@ -89,14 +102,20 @@ def render_lookup(
 ) -> LookUpRequest | RenderFailure:
     """The request that asks: route and body, filled from the create's answer and from its own body."""
     variables = _variables(lookup, profile, answer, body)
-    if isinstance(variables, RenderFailure):
-        return variables
+    return variables if isinstance(variables, RenderFailure) else fill_lookup(lookup, profile, variables)
+
+
+def fill_lookup(
+    lookup: LookUp, profile: ProfileContract, variables: Variables, *, quoting: KeyQuoting = "none"
+) -> LookUpRequest | RenderFailure:
+    """The request of a look-up with these variables in its route and body."""
     path = render_path(
         lookup.path,
         variables,
         base_url=profile.base_url,
         path_characters=profile.path_characters,
         query=lookup.query,
+        quoting=quoting,
     )
     headers = static_headers(profile)
     if isinstance(path, RenderFailure):
@@ -117,7 +136,7 @@ def _variables(lookup: LookUp, profile: ProfileContract, answer: StoredReply, bo
     variables: dict[str, str | None] = {**profile.variables}
     for name, wanted, found in (
         (JOB, bool(lookup.job), extract_first(lookup.job, answer)),
-        (KEY, lookup.key is not None, _from_body(lookup.key, body)),
+        (KEY, lookup.key is not None, text_in_body(lookup.key, body)),
     ):
         if wanted and not found:
             message = f"There is no {name} to look the record up by."
@@ -149,7 +168,8 @@ def read_lookup(action: ActionContract, lookup: LookUp, reply: StoredReply) -> L
     return LookedUp(shown=Shown.RECORD, remote_id=found.remote_id, canonical_id=found.canonical)
 
 
-def _from_body(pointer: str | None, body: bytes) -> str | None:
+def text_in_body(pointer: str | None, body: bytes) -> str | None:
+    """What stands at a place of the create's own body, as text."""
     if pointer is None:
         return None
     try:

@@ -29,13 +29,17 @@ from pushlink.protocol.extract import (
 )
 from pushlink.protocol.lookups import is_accepted
 from pushlink.protocol.remoteids import Extracted, NoId, read_remote_id
+from pushlink.protocol.repeats import converges, has_receipt, is_stored_failure, own_id, repeat_reading
 from pushlink.protocol.replies import (
     ACCEPTED,
     APPLIED,
+    ASK_WHOSE,
     BY_STATUS,
+    DUPLICATE,
     LOOK_FOR_ID,
     MATCHED,
     NOT_SENT,
+    OURS,
     REFETCH,
     STALE,
     UNAUTHENTICATED,
@@ -69,6 +73,7 @@ class History:
     canonical_id: str | None = None  # the linked record, for an update
     refetched: bool = False  # this send was made with a version that was read because the one before was stale
     client_id: str | None = None  # the id that a create gave its record itself
+    finds_stamp: bool = False  # a trusted look-up can find the record of this create by its stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +94,7 @@ class Verdict:
     retry_after_ms: int | None = None  # what the remote asked for, bounded
     burns_retry: bool = False
     hold: Hold | None = None
+    settles: bool = False  # a receipt: the answer speaks for every send of the attempt, and ends its doubt
     evidence: Mapping[str, object]
 
 
@@ -105,6 +111,7 @@ _CREATE_EVENTS: Final[Mapping[tuple[Effect, Disposition], CreateEvent]] = {
     (Effect.NOT_APPLIED, Disposition.REAUTH_ONCE): CreateEvent.NOT_APPLIED,
     (Effect.NOT_APPLIED, Disposition.PARK): CreateEvent.NOT_APPLIED,
     (Effect.NOT_APPLIED, Disposition.TERMINAL): CreateEvent.REJECT,
+    (Effect.NOT_APPLIED, Disposition.LOOK_UP): CreateEvent.ANSWER_STORED,
     (Effect.APPLIED_UNIDENTIFIED, Disposition.LOOK_UP): CreateEvent.ANSWER_STORED,
     (Effect.ACCEPTED_PENDING, Disposition.LOOK_UP): CreateEvent.ANSWER_STORED,
     (Effect.APPLIED_UNIDENTIFIED, Disposition.PARK): CreateEvent.UNKNOWN,
@@ -154,11 +161,15 @@ def interpret(
     reading = _read(operation, action, profile, reply, history)
     meaning = reading.meaning
     is_create = operation is Operation.CREATE
-    found = extract_known(action, reply, history.client_id) if is_create and meaning is APPLIED else None
+    found: Extracted | NoId | None = None
+    if meaning is OURS:
+        found, meaning = own_id(action, reply, history.client_id), APPLIED
+    elif is_create and meaning is APPLIED:
+        found = extract_known(action, reply, history.client_id)
     successors: tuple[str, ...] = ()
     if isinstance(found, NoId):
         meaning = UNIDENTIFIED
-    elif isinstance(found, Extracted) and not all_hold(action.create.response.created, reply):
+    elif isinstance(found, Extracted) and not (converges(action) or all_hold(action.create.response.created, reply)):
         meaning = MATCHED
     elif operation is Operation.UPDATE:
         successors = _successors(action, reply, history)
@@ -167,8 +178,13 @@ def interpret(
         if meaning is APPLIED and (successors or (found is not None and not is_new_id)):
             meaning = replace(APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CHANGED)
     meaning = _looked_up(operation, action, reply, meaning, history)
+    if reading.asks_whose and meaning is DUPLICATE and history.finds_stamp and not history.in_doubt:
+        meaning = ASK_WHOSE
     is_throttle = meaning.code is Code.THROTTLED
-    meaning = _after_history(operation, meaning, profile, history)
+    settles = is_create and history.in_doubt and _settles(action, reply, meaning)
+    if is_create and is_stored_failure(action, reply, meaning):
+        meaning = replace(meaning, replays=False)
+    meaning = meaning if settles else _after_history(operation, meaning, profile, history)
     is_retry = meaning.disposition is Disposition.RETRY_AT
     identified = found if isinstance(found, Extracted) and meaning is APPLIED else None
     return Verdict(
@@ -185,6 +201,7 @@ def interpret(
         retry_after_ms=_wait_ms(reading, profile, reply, received_at, is_throttle=is_throttle) if is_retry else None,
         burns_retry=is_retry and meaning.burns_retry,
         hold=Hold.CREDENTIAL if _parks_profile(meaning) else None,
+        settles=settles,
         evidence=_evidence(reply, history, found, reading, successors),
     )
 
@@ -227,7 +244,8 @@ def _read(
         return Reading(row="no answer", meaning=UNKNOWN)
     if not trace.request_started:
         return Reading(row="an answer to nothing", meaning=UNKNOWN)
-    reading = declared_reading(operation, action, profile, reply)
+    reading = None if operation is Operation.UPDATE else repeat_reading(action, reply, in_doubt=history.in_doubt)
+    reading = reading or declared_reading(operation, action, profile, reply)
     if reading is None and operation is Operation.CREATE and is_accepted(action, reply):
         return Reading(row="declared as accepted", meaning=ACCEPTED)
     if reading is None and is_success(operation, action, reply):
@@ -278,7 +296,7 @@ def _after_history(operation: Operation, meaning: Meaning, profile: ProfileContr
             return replace(meaning, effect=Effect.UNKNOWN)
         case Effect.NOT_SENT | Effect.NOT_APPLIED if meaning.disposition is Disposition.RETRY_AT and exhausted:
             return replace(meaning, disposition=Disposition.TERMINAL, code=Code.RETRIES_EXHAUSTED)
-        case Effect.UNKNOWN if replayable and not exhausted:
+        case Effect.UNKNOWN if replayable and not exhausted and meaning.replays:
             return replace(meaning, disposition=Disposition.RETRY_AT)
         case _:
             return meaning
@@ -294,6 +312,12 @@ def _another(action: ActionContract, reply: StoredReply, history: History) -> Ex
     if reply.status != 200 and not action.create.response.id_rule.mutable:  # noqa: PLR2004
         return None
     return extract_again(action, reply, history.canonical_id)
+
+
+def _settles(action: ActionContract, reply: StoredReply, meaning: Meaning) -> bool:
+    """Whether a definite refusal of a repeat is the stored answer to the first send, and not to this one alone."""
+    is_refusal = meaning.effect is Effect.NOT_APPLIED and meaning.disposition is Disposition.TERMINAL
+    return is_refusal and has_receipt(action, reply)
 
 
 def _successors(action: ActionContract, reply: StoredReply, history: History) -> tuple[str, ...]:

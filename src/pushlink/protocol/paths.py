@@ -21,7 +21,7 @@ from uritemplate.variable import Operator
 
 from pushlink.errors import Code, ConfigurationError
 from pushlink.protocol.failures import RenderFailure
-from pushlink.protocol.placeholders import CLIENT_ID, REMOTE_ID, Unfilled, Variables, fill, name_of
+from pushlink.protocol.placeholders import CLIENT_ID, REMOTE_ID, STAMP, Unfilled, Variables, fill, name_of
 from pushlink.protocol.request_contracts import KeyQuoting
 
 #: Long enough for an id of 5,000 characters; servers refuse a request line that is much longer.
@@ -39,7 +39,7 @@ _DOTS: Final = frozenset({".", ".."})
 _GUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 #: The variables that are keys of records, and so may need quotes.
-_KEYS: Final = frozenset({REMOTE_ID, CLIENT_ID})
+_KEYS: Final = frozenset({REMOTE_ID, CLIENT_ID, STAMP})
 
 _NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -98,8 +98,8 @@ def render_path(
 ) -> str | RenderFailure:
     """The path and query of one request, relative to `base_url` and percent-encoded.
 
-    `quoting` is for the keys of records, `{remote_id}` and `{client_id}`; each value of `query` is a literal or one
-    placeholder. What is not named in either is not looked at.
+    `quoting` is for the keys of records, `{remote_id}`, `{client_id}` and `{stamp}`; each value of `query` is a
+    literal or one placeholder. What is not named in either is not looked at.
     """
     if problem := template_problem(template, allowed=frozenset(variables)):
         return _failure(Code.PATH_UNUSABLE, f"The path template cannot be used: {problem}.", template)

@@ -23,8 +23,14 @@ LINK_VERSION: Final = "link_version"
 #: The id that a create gives its record itself.
 CLIENT_ID: Final = "client_id"
 
+#: The text that stands in one create alone, by which it is found again.
+STAMP: Final = "stamp"
+
+#: The key of a create, as its remote wants it; the runtime puts it where the pack's `idempotency` says.
+IDEMPOTENCY_KEY: Final = "idempotency_key"
+
 #: What a profile's own variables may not be called.
-RESERVED: Final = frozenset({REMOTE_ID, LINK_VERSION, CLIENT_ID, "idempotency_key"})
+RESERVED: Final = frozenset({REMOTE_ID, LINK_VERSION, CLIENT_ID, STAMP, IDEMPOTENCY_KEY})
 
 #: A value by name; `None` is a variable that is known here and has no value (a link without a version).
 Variables: TypeAlias = Mapping[str, str | None]

@@ -22,7 +22,12 @@ _UNKNOWN_PAST: Final = History()
 
 
 def write_verdict(
-    verdict: Verdict, history: History, *, asked_at: dt.datetime | None, look_up: str | None = None
+    verdict: Verdict,
+    history: History,
+    *,
+    asked_at: dt.datetime | None,
+    look_up: str | None = None,
+    mark: str | None = None,
 ) -> dict[str, object]:
     """What is stored beside an answer. A fact of the history that is the usual one is not written."""
     past = {
@@ -39,6 +44,7 @@ def write_verdict(
         "history": past,
         **({} if verdict.retry_after_ms is None else {"wait_ms": verdict.retry_after_ms}),
         **({} if look_up is None else {"look_up": look_up}),
+        **({} if mark is None else {"mark": mark}),
         **({} if asked_at is None else {"asked_at": asked_at.isoformat()}),
     }
 
@@ -56,8 +62,16 @@ def reinterpret(
     received_at = dt.datetime.fromisoformat(asked_at) if isinstance(asked_at, str) else None
     name = kept.get("look_up")
     if isinstance(name, str):
-        ordinal = history.send_ordinal
-        return interpret_lookup(action, profile, name, reply, send_ordinal=ordinal, received_at=received_at)
+        mark = kept.get("mark")
+        return interpret_lookup(
+            action,
+            profile,
+            name,
+            reply,
+            send_ordinal=history.send_ordinal,
+            received_at=received_at,
+            mark=mark if isinstance(mark, str) else None,
+        )
     return interpret(operation, action, profile, reply, history, received_at=received_at)
 
 

@@ -28,9 +28,11 @@ from pushlink.protocol.contracts import (
 )
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.headers import render_headers
+from pushlink.protocol.keys import key_header, with_key
 from pushlink.protocol.paths import names_in_template, render_path, route_text
 from pushlink.protocol.placeholders import CLIENT_ID, LINK_VERSION, REMOTE_ID, Variables, name_of
 from pushlink.protocol.preconditions import precondition_headers, with_version
+from pushlink.protocol.replay import own_texts
 from pushlink.protocol.snapshots import FrozenRequest, SourceValue, SourceValues, digest_bytes
 
 _NO_IDS: Final[RemoteIds] = MappingProxyType({})
@@ -52,8 +54,10 @@ def render_create(
     own = make_client_id(action, values, idempotency_key)
     if isinstance(own, RenderFailure):
         return own
-    variables = profile.variables if own is None else {**profile.variables, CLIENT_ID: own}
-    return _request(action, "create", action.create, profile, values, variables, associated)
+    variables = {**profile.variables, **own_texts(action.create, idempotency_key)}
+    if own is not None:
+        variables[CLIENT_ID] = own
+    return _request(action, "create", with_key(action.create), profile, values, variables, associated)
 
 
 def render_update(
@@ -199,7 +203,8 @@ def _computed(contract: CreateContract | UpdateContract, variables: Variables) -
     """The headers that are made of other declarations."""
     prefer = {"Prefer": ", ".join(contract.prefer)} if contract.prefer else {}
     condition = precondition_headers(contract, variables)
-    return condition if isinstance(condition, RenderFailure) else {**prefer, **condition}
+    key = key_header(contract, variables)
+    return condition if isinstance(condition, RenderFailure) else {**prefer, **key, **condition}
 
 
 def _of_link(profile: ProfileContract, remote_id: str, remote_version: str | None) -> Variables:

@@ -45,13 +45,15 @@ class Disposition(StrEnum):
 class Meaning:
     """One row's answer for one operation; `code` is `None` only for a success.
 
-    `burns_retry` says that a retry counts against the budget: a throttle and a stale token do not.
+    `burns_retry` says that a retry counts against the budget: a throttle and a stale token do not. `replays` says
+    whether an unknown effect may be repeated under a contract at all: not when the remote has another body for the key.
     """
 
     effect: Effect
     disposition: Disposition
     code: Code | None
     burns_retry: bool = True
+    replays: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,10 @@ class Row:
 
 
 UNKNOWN: Final = Meaning(effect=Effect.UNKNOWN, disposition=Disposition.RECONCILE, code=Code.EFFECT_UNKNOWN)
+MISMATCH: Final = Meaning(
+    effect=Effect.UNKNOWN, disposition=Disposition.RECONCILE, code=Code.KEY_MISMATCH, replays=False
+)
+IN_FLIGHT: Final = Meaning(effect=Effect.UNKNOWN, disposition=Disposition.RECONCILE, code=Code.KEY_IN_FLIGHT)
 REJECTED: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.TERMINAL, code=Code.REMOTE_REJECTED)
 RETRY: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.RETRY_AT, code=Code.NOT_APPLIED)
 THROTTLE: Final = Meaning(
@@ -92,10 +98,14 @@ MOVED: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.CONFLI
 STALE: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.CONFLICT, code=Code.REMOTE_CHANGED)
 REFETCH: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.RETRY_AT, code=Code.REMOTE_CHANGED)
 APPLIED: Final = Meaning(effect=Effect.APPLIED, disposition=Disposition.FINALIZE, code=None)
+OURS: Final = Meaning(effect=Effect.APPLIED, disposition=Disposition.FINALIZE, code=None)
 UNIDENTIFIED: Final = Meaning(
     effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.PARK, code=Code.APPLIED_UNIDENTIFIED
 )
 MATCHED: Final = Meaning(effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.PARK, code=Code.REMOTE_CONFLICT)
+ASK_WHOSE: Final = Meaning(
+    effect=Effect.NOT_APPLIED, disposition=Disposition.LOOK_UP, code=Code.REMOTE_CONFLICT, burns_retry=False
+)
 LOOK_FOR_ID: Final = Meaning(
     effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.LOOK_UP, code=Code.APPLIED_UNIDENTIFIED
 )

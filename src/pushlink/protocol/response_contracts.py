@@ -94,7 +94,7 @@ class Conflict(Contract):
     when: Annotated[tuple[Criterion, ...], Field(min_length=1)]
     existing_id: tuple[IdExtractor, ...] = ()
     variant: Literal["live", "archived"] = "live"
-    policy: Literal["park"] = "park"
+    policy: Literal["park", "adopt_if_stamp"] = "park"  # the latter asks the create's look-up whose record it is
 
 
 class Merged(Contract):

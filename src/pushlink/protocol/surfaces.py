@@ -67,6 +67,13 @@ _CRITERIA: Final[Mapping[str, Surface]] = {
     "action.create.followup.failed[]": _S.RESPONSE,
     "action.create.async.done[]": _S.RESPONSE,
     "action.create.async.failed[]": _S.RESPONSE,
+    "action.create.idempotency.receipt[]": _S.IDEMPOTENCY,
+    "action.create.idempotency.mismatch[]": _S.IDEMPOTENCY,
+    "action.create.idempotency.in_flight[]": _S.IDEMPOTENCY,
+    "action.create.repeat.exists[]": _S.IDEMPOTENCY,
+    "action.create.lookup.done[]": _S.IDEMPOTENCY,
+    "action.create.lookup.failed[]": _S.IDEMPOTENCY,
+    "action.create.lookup.none[]": _S.IDEMPOTENCY,
     "action.update.success.assert[]": _S.RESPONSE,
     "action.associations[].call.success.assert[]": _S.RESPONSE,
     "action.update.precondition.on_fail[]": _S.RESPONSE,
@@ -93,12 +100,14 @@ _EXTRACTORS: Final = (
     "action.create.async.id[]",
     "action.update.merged.successor[]",
 )
+_OF_REPEATS: Final = ("repeat.existing_id[]", "lookup.job[]", "lookup.id[]")
 _EXTRACTOR_PARTS: Final = ("from", "regex", "decode", "none")
 
 #: Every field of a pack and the surface that its change is.
 FIELD_ROWS: Final[Mapping[str, Surface]] = {
     **{f"{place}.{part}": surface for place, surface in _CRITERIA.items() for part in _CRITERION_PARTS},
     **{f"{place}.{part}": _S.RESPONSE for place in _EXTRACTORS for part in _EXTRACTOR_PARTS},
+    **{f"action.create.{place}.{part}": _S.IDEMPOTENCY for place in _OF_REPEATS for part in _EXTRACTOR_PARTS},
     "profile.base_url": _S.ENDPOINT,
     "profile.variables": _S.ENDPOINT,
     "profile.endpoint_class": _S.ENDPOINT,
@@ -134,6 +143,24 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     "action.create.client_id.from": _S.CREATE_PATH,
     "action.create.client_id.format": _S.CREATE_PATH,
     "action.create.client_id.field": _S.CREATE_PATH,
+    "action.create.stamp.format": _S.IDEMPOTENCY,
+    "action.create.stamp.prefix": _S.IDEMPOTENCY,
+    **{
+        f"action.create.idempotency.{part}": _S.IDEMPOTENCY
+        for part in (
+            *("in", "name", "format", "quoted", "first_sent", "requires", "scope"),
+            *("lifetime", "margin", "body_bytes_max", "stores"),
+        )
+    },
+    **{f"action.create.repeat.{part}": _S.IDEMPOTENCY for part in ("kind", "lifetime", "margin")},
+    **{
+        f"action.create.lookup.{part}": _S.IDEMPOTENCY
+        for part in (
+            *("method", "path", "query", "body", "key", "status", "only", "every", "timeout", "items", "match"),
+            *("consistency", "lag", "absence_is_proof", "misses_min"),
+        )
+    },
+    **{f"profile.sandbox.{part}": _S.RETRY_POLICY for part in ("base_url", "credential_ref", "variables")},
     **{f"action.create.client_id.encode.{part}": _S.CREATE_PATH for part in Encode.model_fields},
     "action.create.headers": _S.BODY,
     "action.create.prefer": _S.BODY,

@@ -81,9 +81,13 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointed:
-    """The checkpoint is written (now, or before by this same claim, when the commit's outcome was unknown)."""
+    """The checkpoint is written (now, or before by this same claim, when the commit's outcome was unknown).
+
+    `first_at` is when the attempt was first allowed to send.
+    """
 
     send_ordinal: int
+    first_at: dt.datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +104,9 @@ def write_checkpoints(
     if not items:
         return []
     rows = [(i.attempt_id, i.token, i.freeze, i.version, now + dt.timedelta(milliseconds=i.needs_ms)) for i in items]
-    written = {row.id: row.send_count for row in _CHECKPOINT(conn, rows, checkpoint_at=now).all()}
+    written = {row.id: row for row in _CHECKPOINT(conn, rows, checkpoint_at=now).all()}
     return [
-        Checkpointed(send_ordinal=written[i.attempt_id])
+        Checkpointed(send_ordinal=written[i.attempt_id].send_count, first_at=written[i.attempt_id].first_io_at)
         if i.attempt_id in written
         else LeaseLost(attempt_id=i.attempt_id)
         for i in items
@@ -111,11 +115,11 @@ def write_checkpoints(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """An owner lets go of a create whose answer is stored; whoever finds its lease ended looks the record up."""
+    """An owner lets go of a create that is looked up; whoever finds its lease ended asks. `until` None: nobody does."""
 
     attempt_id: AttemptId
     token: ClaimToken
-    until: dt.datetime
+    until: dt.datetime | None
 
 
 def await_lookups(conn: sa.Connection, items: Sequence[Wait]) -> list[bool]:
@@ -131,7 +135,7 @@ def await_lookups(conn: sa.Connection, items: Sequence[Wait]) -> list[bool]:
     t, r = push_attempt, rows.c
     statement = (
         sa.update(t)
-        .where(t.c.id == r.id, t.c.claim_token == r.token, t.c.status == AttemptStatus.POST_SENT.value)
+        .where(t.c.id == r.id, t.c.claim_token == r.token, t.c.status.in_(_LOOKED_UP))
         .values(lease_until=r.due, claim_count=0, row_version=t.c.row_version + 1)
         .returning(t.c.id)
     )
@@ -169,7 +173,7 @@ def claim_lookups(conn: sa.Connection, items: Sequence[LookUpClaim], *, now: dt.
     t, r = push_attempt, rows.c
     statement = (
         sa.update(t)
-        .where(t.c.id == r.id, t.c.row_version == r.version, t.c.status == AttemptStatus.POST_SENT.value)
+        .where(t.c.id == r.id, t.c.row_version == r.version, t.c.status.in_(_LOOKED_UP))
         .values(
             claim_token=r.token,
             claimed_by=r.incarnation,
@@ -182,6 +186,97 @@ def claim_lookups(conn: sa.Connection, items: Sequence[LookUpClaim], *, now: dt.
     )
     taken = {row.id: read_row(AttemptRow, row) for row in conn.execute(statement)}
     return [taken.get(i.attempt_id) for i in items]
+
+
+def schedule_lookups(conn: sa.Connection, rows: Sequence[AttemptRow], due: dt.datetime | None) -> list[bool]:
+    """Say when the record of each create in doubt is looked for next, `None` for never; False where a row has moved."""
+    if not rows:
+        return []
+    named = array_rows(
+        conn, "scheduled", {"id": sa.Text(), "version": sa.BigInteger()}, [(r.id, r.row_version) for r in rows]
+    )
+    t, s = push_attempt, named.c
+    statement = (
+        sa.update(t)
+        .where(
+            t.c.id == s.id,
+            t.c.row_version == s.version,
+            t.c.status == AttemptStatus.AMBIGUOUS_REMOTE_EFFECT.value,
+        )
+        .values(
+            lease_until=sa.bindparam("looks_at", due, UtcTime()),
+            claim_token=sa.null(),
+            claim_count=0,
+            row_version=t.c.row_version + 1,
+        )
+        .returning(t.c.id)
+    )
+    written = {row.id for row in conn.execute(statement)}
+    return [row.id in written for row in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpEnd:
+    """A create in doubt that is not looked for any more, and why; it stays parked."""
+
+    row: AttemptRow
+    token: ClaimToken
+    reason_code: str
+    detail: Mapping[str, object]
+    actor: str
+
+
+def end_lookups(conn: sa.Connection, items: Sequence[LookUpEnd], *, now: dt.datetime) -> list[bool]:
+    """Write why each is not looked for any more; False where the claim was gone."""
+    if not items:
+        return []
+    rows = array_rows(
+        conn,
+        "ended",
+        {"id": sa.Text(), "token": sa.Text(), "new_reason": sa.Text(), "new_detail": sa.Text()},
+        [(i.row.id, i.token, i.reason_code, write_json(i.detail)) for i in items],
+    )
+    t, e = push_attempt, rows.c
+    statement = (
+        sa.update(t)
+        .where(
+            t.c.id == e.id,
+            t.c.claim_token == e.token,
+            t.c.status == AttemptStatus.AMBIGUOUS_REMOTE_EFFECT.value,
+        )
+        .values(
+            claim_token=sa.null(),
+            lease_until=sa.null(),
+            reason_code=e.new_reason,
+            detail=e.new_detail,
+            updated_at=sa.bindparam("ended_at", now, UtcTime()),
+            row_version=t.c.row_version + 1,
+        )
+        .returning(t.c.id)
+    )
+    written = {row.id for row in conn.execute(statement)}
+    insert_events(
+        conn,
+        [
+            Event(
+                attempt_id=i.row.id,
+                link_key=i.row.link_key,
+                tenant=i.row.tenant,
+                subject=i.row.operation.value,
+                event="looked_in_vain",
+                from_status=i.row.status.value,
+                to_status=i.row.status.value,
+                actor=i.actor,
+                reason=i.reason_code,
+                evidence=i.detail,
+                row_version=i.row.row_version + 1,
+            )
+            for i in items
+            if i.row.id in written
+        ],
+        now=now,
+    )
+    return [i.row.id in written for i in items]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,9 +421,12 @@ def _checkpoint_statement(rows: sa.FromClause) -> sa.Executable:
             row_version=t.c.row_version + sa.case((fresh, 1), else_=0),
             updated_at=instant,
         )
-        .returning(t.c.id, t.c.send_count)
+        .returning(t.c.id, t.c.send_count, t.c.first_io_at)
     )
 
+
+#: A look-up claim is taken in these; it changes no status.
+_LOOKED_UP: Final = (AttemptStatus.POST_SENT.value, AttemptStatus.AMBIGUOUS_REMOTE_EFFECT.value)
 
 _LOCK_CLAIMS: Final = Batch("claims", {"id": sa.Text()}).prepare(_lock_statement)
 _CHECKPOINT: Final = Batch(

@@ -25,6 +25,9 @@ _DUE = sa.text(
 )
 _WRITEBACK = sa.text("pushlink_push_attempt.status = 'writeback_pending' AND pushlink_push_attempt.hold_code IS NULL")
 _LEASED = sa.text("pushlink_push_attempt.status IN ('processing', 'post_sent', 'writeback_commit_pending')")
+_LOOKED_FOR = sa.text(
+    "pushlink_push_attempt.status = 'ambiguous_remote_effect' AND pushlink_push_attempt.lease_until IS NOT NULL"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -116,6 +119,12 @@ def read_answered(conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now
     return read_rows(AttemptRow, conn.execute(_READ_ANSWERED, bound))
 
 
+def read_looked_for(conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now: dt.datetime) -> list[AttemptRow]:
+    """Creates in doubt whose record is to be looked for now, by their frozen contract. Locked."""
+    bound = {"lanes": [lane.value for lane in lanes], "ended_by": now, "at_most": limit}
+    return read_rows(AttemptRow, conn.execute(_READ_LOOKED_FOR, bound))
+
+
 def read_held(conn: sa.Connection, lanes: Sequence[Lane], holds: Collection[Hold], *, limit: int) -> list[AttemptRow]:
     """Rows under one of `holds`, oldest first, locked, skipping what others hold."""
     bound = {
@@ -134,12 +143,12 @@ def next_due(
     The requests of a `throttled` destination become due when it wants to be asked again.
     """
     bound = {"lanes": [lane.value for lane in lanes]}
-    leased = conn.execute(_NEXT_LEASED, bound).scalar()
+    leased, looked_for = conn.execute(_NEXT_LEASED, bound).scalar(), conn.execute(_NEXT_LOOKED_FOR, bound).scalar()
     if throttled:
-        moments = [leased, conn.execute(_NEXT_WRITEBACK, bound).scalar()]
+        moments = [leased, looked_for, conn.execute(_NEXT_WRITEBACK, bound).scalar()]
         moments += [_next_of(conn, queue, throttled) for queue in read_queues(conn, lanes)]
     else:
-        moments = [leased, conn.execute(_NEXT_WAITING, bound).scalar()]
+        moments = [leased, looked_for, conn.execute(_NEXT_WAITING, bound).scalar()]
     return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -189,6 +198,13 @@ _READ_EXPIRED: Final = (
     .with_for_update(skip_locked=True, key_share=True)
 )
 _READ_ANSWERED: Final = _READ_EXPIRED.where(_T.c.status == "post_sent", _T.c.operation == "create")
+_READ_LOOKED_FOR: Final = (
+    sa.select(*columns_of(AttemptRow, _T))
+    .where(_IN_LANES, _T.c.lease_until <= sa.bindparam("ended_by", type_=UtcTime()), _LOOKED_FOR)
+    .order_by(_T.c.lease_until, _T.c.id)
+    .limit(_AT_MOST)
+    .with_for_update(skip_locked=True, key_share=True)
+)
 _READ_HELD: Final = (
     sa.select(*columns_of(AttemptRow, _T))
     .where(_IN_LANES, _T.c.hold_code.in_(sa.bindparam("holds", expanding=True, type_=sa.Text())))
@@ -205,3 +221,4 @@ _NEXT_OF_QUEUE: Final = sa.select(sa.func.min(_T.c.not_before)).where(
 _NEXT_WRITEBACK: Final = sa.select(sa.func.min(_T.c.not_before)).where(_IN_LANES, _WRITEBACK)
 _NEXT_WAITING: Final = sa.select(sa.func.min(_T.c.not_before)).where(_IN_LANES, _DUE)
 _NEXT_LEASED: Final = sa.select(sa.func.min(_T.c.lease_until)).where(_IN_LANES, _LEASED)
+_NEXT_LOOKED_FOR: Final = sa.select(sa.func.min(_T.c.lease_until)).where(_IN_LANES, _LOOKED_FOR)

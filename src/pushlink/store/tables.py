@@ -27,13 +27,23 @@ from pushlink.protocol.states import (
     statuses,
 )
 from pushlink.store.adoption_tables import adoption_receipt
+from pushlink.store.certificate_tables import contract_certificate
 from pushlink.store.columns import METADATA, PREFIX, UtcTime, count, flag, table, text, time
 from pushlink.store.dialect import partial_index, serial_column
 from pushlink.store.lineage_tables import rebind_receipt
 from pushlink.store.people_tables import operator_action, principal
 
-#: What is handed on from `columns.py`, `adoption_tables.py`, `lineage_tables.py` and `people_tables.py`.
-__all__ = ["METADATA", "PREFIX", "UtcTime", "adoption_receipt", "operator_action", "principal", "rebind_receipt"]
+#: What is handed on from `columns.py` and from the tables that have a module of their own.
+__all__ = [
+    "METADATA",
+    "PREFIX",
+    "UtcTime",
+    "adoption_receipt",
+    "contract_certificate",
+    "operator_action",
+    "principal",
+    "rebind_receipt",
+]
 
 
 def _words(values: Iterable[StrEnum]) -> str:
@@ -225,6 +235,13 @@ partial_index(
     push_attempt.c.dispatch_lane,
     push_attempt.c.lease_until,
     where="status IN ('processing', 'post_sent', 'writeback_commit_pending')",
+)
+#: The creates in doubt whose record is looked for: the lease of such a row ends when its next look-up is due.
+partial_index(
+    "pushlink_attempt_lookup_due",
+    push_attempt.c.dispatch_lane,
+    push_attempt.c.lease_until,
+    where="status = 'ambiguous_remote_effect' AND lease_until IS NOT NULL",
 )
 partial_index(
     "pushlink_attempt_waiting_for_people",
@@ -470,6 +487,7 @@ APPEND_ONLY: Final = (
     adoption_receipt,
     rebind_receipt,
     operator_action,
+    contract_certificate,
 )
 
 #: Managed system tables; the generic record store refuses every one of them (SY-01).

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey
 from pushlink.protocol.states import (
     CLAIMED_IN_PLACE,
+    UNSETTLED,
     UPDATE_OPEN,
     AttemptStatus,
     CreateEvent,
@@ -70,6 +71,7 @@ class Move:
     hold: Hold | None = None
     not_before: dt.datetime | None = None
     in_doubt: bool | None = None
+    look_up_at: dt.datetime | None = None  # into doubt: when its record is looked for, if its contract says how
     remote_id: str | None = None
     retries: int = 0
     claims: Claims = Claims.RESET
@@ -107,6 +109,7 @@ def move_attempts(conn: sa.Connection, moves: Sequence[Move], *, now: dt.datetim
             m.hold,
             m.not_before,
             m.in_doubt,
+            m.look_up_at if target in UNSETTLED else None,
             m.remote_id,
             m.event in _FORGETS_REMOTE_ID,
             m.retries,
@@ -266,7 +269,7 @@ def _move_statement(rows: sa.FromClause) -> sa.Executable:
             reason_code=m.new_reason,
             detail=m.new_detail,
             claim_token=sa.case((keeps_claim, t.c.claim_token), else_=sa.null()),
-            lease_until=sa.case((keeps_claim, t.c.lease_until), else_=sa.null()),
+            lease_until=sa.case((keeps_claim, t.c.lease_until), else_=m.new_look_up),
             remote_io_started_at=sa.case(
                 (m.new_status == AttemptStatus.PENDING.value, sa.null()), else_=t.c.remote_io_started_at
             ),
@@ -327,6 +330,7 @@ _MOVE: Final = Batch(
         "new_hold": sa.Text(),
         "new_not_before": UtcTime(),
         "new_doubt": sa.Boolean(),
+        "new_look_up": UtcTime(),
         "new_remote_id": sa.Text(),
         "forgets_remote_id": sa.Boolean(),
         "retries": sa.BigInteger(),

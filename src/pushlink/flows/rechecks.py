@@ -1,0 +1,77 @@
+"""What the checkpoint's transaction checks again, and what becomes of an attempt that may not be sent any more (D-21).
+
+Between the claim that validated a row and its checkpoint the world may have moved: the catalogue, the record, the
+credential, the link, or the clock past the end of a replay contract.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Final
+
+from pushlink.errors import Code
+from pushlink.flows.replaying import later
+from pushlink.flows.step_items import Permission
+from pushlink.protocol.states import CreateEvent, Operation, UpdateEvent
+from pushlink.store.lifecycle import Claims, Move
+from pushlink.store.rows import LinkRow
+
+_SOURCE_GONE: Final = "the source record is gone"
+_EXPIRED: Final = "the replay contract's lifetime is over"
+
+#: What has no way back: the attempt ends, or is parked when it is in doubt.
+_ENDS: Final[Mapping[str, Code]] = {_SOURCE_GONE: Code.SOURCE_GONE, _EXPIRED: Code.REPLAY_EXPIRED}
+
+
+def what_changed(
+    item: Permission,
+    revision: int,
+    exists: bool,
+    link: LinkRow | None,
+    generations: Mapping[tuple[str, str], str],
+    now: dt.datetime,
+) -> str | None:
+    """What is no longer as it was validated, in words; `None` when the send may go on."""
+    if item.replay_until is not None and now >= item.replay_until:
+        return _EXPIRED
+    if revision != item.catalog_revision:
+        return "the catalogue changed"
+    if not exists:
+        return _SOURCE_GONE
+    if item.credential_ref is not None:
+        generation = generations[item.credential_ref, item.attempt.tenant]
+        if generation != item.credential_generation:
+            return "the credential changed"
+    if item.link_id is None:
+        return None
+    if link is None or link.id != item.link_id or link.row_version != item.link_version:
+        return "the link changed"
+    return "the mapping was revalidated" if link.mapping_fingerprint != item.link_mapping else None
+
+
+def withdrawal(item: Permission, change: str, now: dt.datetime) -> Move:
+    """The move of an attempt that may not be sent: given back, or ended when there is nothing left to send."""
+    attempt = item.attempt
+    is_create, is_over = attempt.operation is Operation.CREATE, change in _ENDS
+    event: CreateEvent | UpdateEvent
+    if not is_over:
+        event = CreateEvent.GIVE_BACK if is_create else UpdateEvent.GIVE_BACK
+    elif is_create:
+        event = CreateEvent.DOUBT if attempt.in_doubt else CreateEvent.FAIL_VALIDATION
+    else:
+        event = UpdateEvent.OBSOLETE
+    return Move(
+        attempt_id=attempt.id,
+        link_key=attempt.link_key,
+        tenant=attempt.tenant,
+        operation=attempt.operation,
+        status=attempt.status,
+        event=event,
+        token=item.token,
+        actor=item.actor,
+        reason_code=_ENDS.get(change, Code.GIVEN_BACK),
+        detail={"source_object": item.source.source_object} if change == _SOURCE_GONE else {"because": change},
+        look_up_at=later(now, item.look_up_ms),
+        claims=Claims.RESET if is_over else Claims.FORGIVE,
+    )
