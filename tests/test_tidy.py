@@ -473,6 +473,22 @@ BANS = [
         innocent="from pushlink.store.tables import remote_link",
     ),
     Ban(
+        name="only migrations adopt: no flow, no worker and no save looks at what an older integration left",
+        rules=("MG-08", "MG-05"),
+        holds=in_src_outside("migration/", "surfaces/", "protocol/adoption", "store/adoption", "store/tables.py"),
+        find=imports_any(
+            "pushlink.migration",
+            "pushlink.protocol.adoption",
+            "pushlink.protocol.adoption_manifest",
+            "pushlink.protocol.adoption_receipts",
+            "pushlink.store.adoption",
+            "pushlink.store.adoption_tables",
+            "pushlink.store.tables.adoption_receipt",
+        ),
+        offending="from pushlink.protocol import adoption",
+        innocent="from pushlink.protocol import remoteids",
+    ),
+    Ban(
         name="a mapping manifest knows no remote, no record and no attempt",
         rules=("RV-10",),
         holds=in_rooms(

@@ -55,7 +55,8 @@ def type_all(shop: Shop, title: str) -> list[str]:
 
 def counts(shop: Shop, title: str, operation: str) -> list[int]:
     """What the page's statements answer."""
-    [block] = re.findall(r"```sql\n(.*?)```", section(title), re.DOTALL)
+    block = "".join(re.findall(r"```sql\n(.*?)```", section(title), re.DOTALL))
+    assert block
     engine = create_engine(shop.database_url)
     with engine.connect() as conn:
         found = [

@@ -17,7 +17,7 @@ from pushlink.surfaces.cli import app
 from pushlink.surfaces.exits import MEANINGS, Exit, exit_of
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating
-from surfaces import decisions, mappings, slots
+from surfaces import adoptions, decisions, mappings, slots
 from surfaces.conftest import Shop
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -146,6 +146,7 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         "pushlink deployment clear": shop.json("deployment", "clear", "--reason", "r"),
     }
     seen |= decisions.documents(shop)
+    seen |= adoptions.documents(shop)
     seen |= mappings.documents(shop)
     seen |= slots.documents(shop)
     for name, document in seen.items():
@@ -169,6 +170,10 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         ("groups", seen["pushlink stuck"]),
         ("rows", seen["pushlink reconcile --csv"]),
         ("principals", seen["pushlink principal list"]),
+        ("adoption_plan", {"adoption_plan": [seen["pushlink adopt plan"]["adoption_plan"]]}),
+        ("adoption", {"adoption": [seen["pushlink adopt apply"]["adoption"]]}),
+        ("adoption_rollback", {"adoption_rollback": [seen["pushlink adopt rollback"]["adoption_rollback"]]}),
+        ("refused_rows", seen["pushlink adopt plan"]),
         ("manifest", {"manifest": [seen["pushlink mapping manifest"]["manifest"]]}),
         ("mapping", {"mapping": [seen["pushlink mapping apply"]["mapping"]]}),
         ("receipts", seen["pushlink mapping validate"]),

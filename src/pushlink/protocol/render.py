@@ -22,6 +22,7 @@ from pushlink.protocol.contracts import (
     ActionContract,
     Condition,
     CreateContract,
+    Fetch,
     ProfileContract,
     Scalar,
     UpdateContract,
@@ -100,19 +101,29 @@ def update_route(action: ActionContract, profile: ProfileContract) -> str:
     return route_text(update.path, variables=profile.variables, query=update.query, quoting=update.key_quoting)
 
 
-def render_fetch(
-    action: ActionContract, profile: ProfileContract, remote_id: str, *, associated: RemoteIds = _NO_IDS
-) -> str | RenderFailure:
+def render_fetch(action: ActionContract, profile: ProfileContract, remote_id: str) -> str | RenderFailure:
     """The route on which the linked record is read before an update: the update's own, unless the pack says another."""
-    update = action.update
-    if update is None or update.precondition is None:
+    if action.update is None or action.update.precondition is None:
         return RenderFailure(code=Code.PATH_UNUSABLE, message="The action reads no record before an update.")
-    fetch = update.precondition.fetch
-    own = {name: text for name, text in update.query.items() if name_of(text) != LINK_VERSION}
+    return render_read(action, profile, remote_id)
+
+
+def render_read(action: ActionContract, profile: ProfileContract, remote_id: str) -> str | RenderFailure:
+    """The route on which one remote record is read: as a precondition declares it, or else the update's own."""
+    update = action.update
+    condition = None if update is None else update.precondition
+    fetch = Fetch() if condition is None else condition.fetch
+    own = {} if update is None else {n: text for n, text in update.query.items() if name_of(text) != LINK_VERSION}
     query = fetch.query if fetch.query or fetch.path is not None else own
+    path = fetch.path or (update.path if update is not None else "")
+    is_named = f"{{{REMOTE_ID}}}" in path or any(name_of(text) == REMOTE_ID for text in query.values())
+    if update is None or not is_named:
+        return RenderFailure(
+            code=Code.PATH_UNUSABLE, message="The action declares no route on which one record can be read."
+        )
     return render_path(
-        fetch.path or update.path,
-        {**profile.variables, REMOTE_ID: remote_id, **variables_of(action, "update", associated)},
+        path,
+        {**profile.variables, REMOTE_ID: remote_id},
         base_url=profile.base_url,
         path_characters=profile.path_characters,
         query=query,

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from pushlink.errors import CallerError, PushlinkError
 from pushlink.surfaces.commands import (
+    adopting,
     backfilling,
     deploying,
     mapping,
@@ -101,7 +102,20 @@ app = typer.Typer(
     add_completion=True,
 )
 
-for module in (setup, packs, saving, backfilling, working, reading, deploying, mapping, slots, operating, watching):
+for module in (
+    setup,
+    packs,
+    saving,
+    backfilling,
+    working,
+    reading,
+    deploying,
+    adopting,
+    mapping,
+    slots,
+    operating,
+    watching,
+):
     module.register(app)
 
 
