@@ -146,10 +146,23 @@ class ClaimSteps:
     ) -> list[Claimed]:
         """Take the creates whose answer is stored and whose next look-up is due, no more than were asked for."""
         limit = min(order.limit for order in orders) if orders else 0
-        rows = claims.read_answered(conn, lanes, limit=limit, now=now) if limit else []
-        due = lookups_due(self._world, conn, rows, timeline=line)
-        looked_for = claims.read_looked_for(conn, lanes, limit=limit, now=now) if limit else []
-        by_stamp = stamp_lookups_due(self._world, conn, [*rows, *looked_for], timeline=line, now=now)
+        if not limit:
+            return []
+        answered = claims.read_answered(conn, lanes, limit=limit, now=now)
+        looked_for = claims.read_looked_for(conn, lanes, limit=limit, now=now)
+        return self._take_lookups(conn, answered, looked_for, line, now)
+
+    def _take_lookups(
+        self,
+        conn: sa.Connection,
+        answered: Sequence[AttemptRow],
+        looked_for: Sequence[AttemptRow],
+        line: str,
+        now: dt.datetime,
+    ) -> list[Claimed]:
+        """Take those of these rows that a look-up is made for, by their answer or by their stamp."""
+        due = lookups_due(self._world, conn, answered, timeline=line)
+        by_stamp = stamp_lookups_due(self._world, conn, [*answered, *looked_for], timeline=line, now=now)
         # What no contract looks for any more is left to people.
         attempts.schedule_lookups(conn, [row for row in looked_for if row.id not in by_stamp], None)
         asked: list[LookUpDue | StampLookUpDue] = [*due.values(), *by_stamp.values()]

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from pushlink.errors import CallerError, Code
 from pushlink.flows.claim import ClaimSteps
-from pushlink.flows.claimed import Claimed
+from pushlink.flows.claimed import Claimed, ClaimedLookup, ClaimedStampLookup
 from pushlink.flows.dispatch import flow_of
 from pushlink.flows.drivers import Database, run_flow
 from pushlink.flows.effects import Flow, Tx
@@ -29,12 +29,14 @@ from pushlink.flows.recover import recoveries_of
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.ports import Transport, WireReply, WireRequest
+from pushlink.protocol.lookups import may_be_looked_up
 from pushlink.protocol.snapshots import AttemptId, LinkKey
 from pushlink.protocol.states import (
     BLOCKING,
     CLAIMED_IN_PLACE,
     LEASED,
     RECHECKED_HOLDS,
+    UNSETTLED,
     UPDATE_OPEN,
     CreateEvent,
     Lane,
@@ -50,6 +52,9 @@ from pushlink.store.rows import AttemptRow
 
 #: A claim may take a row in one of these.
 CLAIMABLE: Final = sources(CreateEvent.CLAIM) | sources(UpdateEvent.CLAIM) | CLAIMED_IN_PLACE
+
+#: What only reads: what it finds is gone on with in the same call.
+_READS: Final = (ClaimedLookup, ClaimedStampLookup)
 
 #: A create, its mirror, and the updates that follow; a record needs no more rounds in one call.
 ROUNDS_MAX: Final = 8
@@ -111,6 +116,13 @@ class InlineClaims(ClaimSteps):
 
     def _claim_order(self, conn: sa.Connection, order: InlineOrder, revision: int, now: dt.datetime) -> list[Claimed]:
         line = timeline(conn)
+        asked = self._take_lookups(
+            conn,
+            [row for row in _ours(conn, order) if may_be_looked_up(row.operation, row.status) and _is_dead(row, now)],
+            [row for row in _ours(conn, order) if _is_looked_for(row, now)],
+            line,
+            now,
+        )
         self._recover(conn, [row for row in _ours(conn, order) if _is_dead(row, now)], line, now)
         self._recheck(conn, [row for row in _ours(conn, order) if _may_have_healed(row, revision)], revision, now)
         due = [
@@ -118,7 +130,7 @@ class InlineClaims(ClaimSteps):
             for row in _ours(conn, order)
             if row.status in CLAIMABLE and row.hold_code is None and row.not_before <= now
         ]
-        return self._gather(conn, self._take(conn, self._set_aside(conn, due, now), line, now), now)
+        return [*asked, *self._gather(conn, self._take(conn, self._set_aside(conn, due, now), line, now), now)]
 
     def _recover(self, conn: sa.Connection, rows: Sequence[AttemptRow], line: str, now: dt.datetime) -> None:
         moves = recoveries_of(self._world, conn, rows, timeline=line, actor=self._incarnation, now=now)
@@ -161,7 +173,10 @@ def dispatch_inline(world: World, database: Database, transport: Transport, keys
                     break
                 for item in claimed:
                     run_flow(flow_of(item, steps), database, send, until=until)
-                order = InlineOrder(keys=order.keys, had=order.had | {item.attempt.id for item in claimed})
+                order = InlineOrder(
+                    keys=order.keys,
+                    had=order.had | {item.attempt.id for item in claimed if not isinstance(item, _READS)},
+                )
             standing: list[Inline] = []
             tx = Tx(step=claims.read_standing, item=order, key="")
             run_flow(_asking(tx, standing), database, send, until=time.monotonic())
@@ -198,6 +213,10 @@ def _ours(conn: sa.Connection, order: InlineOrder) -> list[AttemptRow]:
 
 def _is_dead(row: AttemptRow, now: dt.datetime) -> bool:
     return row.status in LEASED and row.lease_until is not None and row.lease_until < now
+
+
+def _is_looked_for(row: AttemptRow, now: dt.datetime) -> bool:
+    return row.status in UNSETTLED and row.lease_until is not None and row.lease_until <= now
 
 
 def _may_have_healed(row: AttemptRow, revision: int) -> bool:

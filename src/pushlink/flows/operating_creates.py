@@ -16,20 +16,28 @@ from pushlink.errors import CallerError, Code
 from pushlink.flows.looking import SAYS_DONE
 from pushlink.flows.operating import Acting, Effects, move_attempt, named, require_consent
 from pushlink.flows.operating_reserve import reserve_wanted
+from pushlink.flows.replaying import Prospect, prospects
+from pushlink.flows.reserve import WAKE_CHANNEL
 from pushlink.protocol import reinterpretation
 from pushlink.protocol.drift import holds_create, stops_update
 from pushlink.protocol.extract import extract_id
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.outcome import Verdict
 from pushlink.protocol.remoteids import Extracted, read_remote_id
+from pushlink.protocol.replay import Why
 from pushlink.protocol.replies import Effect
 from pushlink.protocol.snapshots import ActionSnapshot, ProfileSnapshot, write_time
 from pushlink.protocol.states import KNOWN_LANES, CreateEvent, Hold, Lane, Operation
 from pushlink.protocol.verbs import settles_at
-from pushlink.store import decisions, links, requests, slots
+from pushlink.store import attempts, decisions, links, requests, slots
 from pushlink.store.decisions import StoredAnswer
+from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import Moved
 from pushlink.store.rows import AttemptRow, RequestRow, slots_of
+
+_UNCERTIFIED: Final = (
+    "The contract is not certified. Prove it with `pushlink pack certify`, or let the settings trust uncertified ones."
+)
 
 #: What a stored history knows of other sends of the attempt.
 _OF_OTHERS: Final = frozenset({"in_doubt", "live_replay_contract", "retry_count"})
@@ -80,12 +88,44 @@ def absent(acting: Acting) -> Effects:
     return _moved(moved)
 
 
-def undeclared(acting: Acting) -> Effects:
-    """A look-up or a replay needs a contract of the frozen profile, and this one declares none (D-07, D-08)."""
-    raise acting.refuse(
-        f"{acting.decision.verb} needs a contract that the frozen profile declares, and it declares none.",
-        because="no declared contract",
+def look_up(acting: Acting) -> Effects:
+    """Let the record be looked for by its stamp now, as the frozen contract says; whoever asks next does it (D-08)."""
+    prospect = _prospect(acting)
+    if prospect is None or prospect.create.lookup is None:
+        raise acting.refuse(
+            "The contract that was frozen with this create declares no look-up by a stamp.",
+            because="no look-up is declared",
+        )
+    if not prospect.facts.certified:
+        raise acting.refuse(_UNCERTIFIED, because=Why.UNCERTIFIED.value)
+    acting.evidence["look_up"] = prospect.create.lookup.path
+    acting.notes.append(
+        "The record is looked for by the next worker or push; the attempt stays parked until it is found."
     )
+    [written] = attempts.schedule_lookups(acting.conn, [acting.attempt], acting.now)
+    notify(acting.conn, WAKE_CHANNEL)
+    return _unmoved(acting, written)
+
+
+def replay(acting: Acting) -> Effects:
+    """Let the same bytes be sent once more under the frozen contract, in any lane; its end is checked again (D-08)."""
+    prospect = _prospect(acting)
+    allowed = Why.NONE_DECLARED if prospect is None else prospect.ordered_until(acting.attempt)
+    if isinstance(allowed, Why):
+        message = _UNCERTIFIED if allowed is Why.UNCERTIFIED else f"It cannot be sent again: {allowed.value}."
+        raise acting.refuse(message, because=allowed.value)
+    acting.evidence["replay_until"] = write_time(allowed.until)
+    if acting.now >= allowed.until:
+        message = f"It cannot be sent again: the contract's lifetime was over at {write_time(allowed.until)}."
+        raise acting.refuse(message, because=Why.EXPIRED.value, replay_until=write_time(allowed.until))
+    refuse_named_ids(acting, frozen_of(acting), decisions.read_answers(acting.conn, acting.attempt.id))
+    acting.notes.append(f"The same bytes are sent once more, before {write_time(allowed.until)} or not at all.")
+    return _moved(move_attempt(acting, CreateEvent.REPLAY_EXPLICIT, reason_code=Code.OPERATOR_DECISION, due=True))
+
+
+def _prospect(acting: Acting) -> Prospect | None:
+    """What the frozen contract of this create allows now; `None` where it declares nothing."""
+    return prospects(acting.world, acting.conn, [acting.attempt], now=acting.now).get(acting.attempt.id)
 
 
 def reinterpret(acting: Acting) -> Effects:

@@ -44,6 +44,10 @@ class Prospect:
             return Why.LANE
         return may_replay(self.create, replace(self.facts, first_send=row.first_io_at or first_send))
 
+    def ordered_until(self, row: AttemptRow) -> Allowed | Why:
+        """Until when an operator may order another send, in any lane, or why not."""
+        return may_replay(self.create, replace(self.facts, first_send=row.first_io_at))
+
     def is_live(self, row: AttemptRow, now: dt.datetime, *, first_send: dt.datetime | None = None) -> bool:
         """Whether this attempt is sent again by itself, should an outcome that is recorded now be unknown."""
         if row.dispatch_lane != Lane.CONFIGURED.value:

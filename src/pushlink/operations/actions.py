@@ -34,8 +34,8 @@ _Act = Callable[[Acting], Effects]
 _ACTS: Final[Mapping[Verb, _Act]] = {
     Verb.ADOPT: operating_creates.adopt,
     Verb.ABSENT: operating_creates.absent,
-    Verb.LOOKUP: operating_creates.undeclared,
-    Verb.REPLAY: operating_creates.undeclared,
+    Verb.LOOKUP: operating_creates.look_up,
+    Verb.REPLAY: operating_creates.replay,
     Verb.APPLIED: operating_updates.applied,
     Verb.RESEND: operating_updates.resend,
     Verb.SUPERSEDE: operating_creates.supersede,

@@ -189,6 +189,7 @@ def _done(row: Row, done: Done) -> Result:
         before=done.before,
         after=done.after,
         row_version=done.row_version,
+        message=" ".join(done.notes) or None,
         remote_id=done.remote_id,
         made=done.made,
     )

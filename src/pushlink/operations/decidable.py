@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pushlink.flows.operating import standing_of_attempt
+from pushlink.operations.contract_states import ContractState
 from pushlink.operations.verbs import Verb as Offered
 from pushlink.operations.verbs import decisions
 from pushlink.protocol.drift import Hit
 from pushlink.protocol.snapshots import LinkKey
 from pushlink.protocol.states import USABLE_LINKS, Hold
-from pushlink.protocol.verbs import VERBS, Standing, Verb, allowed_verbs
+from pushlink.protocol.verbs import Standing, Verb, allowed_verbs
 from pushlink.store import links
 from pushlink.store.access import Connection
 from pushlink.store.decisions import StoredAnswer, read_answers, read_disposed
@@ -23,12 +24,21 @@ from pushlink.store.rows import AttemptRow, LinkRow, SlotRow
 
 
 def decidable(
-    conn: Connection, slot: SlotRow, link: LinkRow | None, attempt: AttemptRow | None, *, drift: Sequence[Hit]
+    conn: Connection,
+    slot: SlotRow,
+    link: LinkRow | None,
+    attempt: AttemptRow | None,
+    *,
+    drift: Sequence[Hit],
+    contract: ContractState | None = None,
 ) -> tuple[Offered, ...]:
-    """Decisions about the attempt that a state is about, then about the record's link, then about a link in its way."""
+    """Decisions about the attempt that a state is about, then about the record's link, then about a link in its way.
+
+    `contract` is what the frozen contract of a create in doubt allows; without it neither is offered.
+    """
     found: list[Offered] = []
     if attempt is not None:
-        offered = tuple(_of_attempt(conn, slot, attempt))
+        offered = tuple(_of_attempt(conn, slot, attempt, contract))
         found += decisions(offered, target_id=attempt.id, row_version=attempt.row_version, tenant=slot.tenant)
     if link is not None:
         offered = tuple(_of_link(link, drift))
@@ -38,14 +48,16 @@ def decidable(
     return tuple(found)
 
 
-def _of_attempt(conn: Connection, slot: SlotRow, attempt: AttemptRow) -> Iterator[Verb]:
-    allowed = [verb for verb in allowed_verbs(standing_of_attempt(attempt)) if not VERBS[verb].needs_contract]
+def _of_attempt(conn: Connection, slot: SlotRow, attempt: AttemptRow, contract: ContractState | None) -> Iterator[Verb]:
+    allowed = allowed_verbs(standing_of_attempt(attempt))
     if not allowed:
         return
     answers = read_answers(conn, attempt.id)
     named = bool(_late_ids(answers) - read_disposed(conn, attempt.id))
     for verb in allowed:
         is_offered = {
+            Verb.LOOKUP: contract is not None and contract.is_looked_up,
+            Verb.REPLAY: contract is not None and contract.is_replayed and not named,
             Verb.SUPERSEDE: not named,
             Verb.ABSENT: not named,
             Verb.REINTERPRET: bool(answers),

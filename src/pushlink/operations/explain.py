@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.world import World
 from pushlink.operations import words
+from pushlink.operations.contract_states import contract_state
 from pushlink.operations.decidable import decidable
 from pushlink.operations.reads import AttemptView, LinkView, attempt_view, link_view
 from pushlink.operations.reasons import reason_of
@@ -124,7 +125,7 @@ def explain(
     drifting = Drifting(world) if world is not None else None
     slots = reads.read_record_slots(conn, tenant=tenant, source_object=source_object, record_id=record_id)
     known = [_gather(conn, slot, catalog, world, drifting) for slot in slots]
-    saved = [_state(conn, rows, now) for rows in known]
+    saved = [_state(conn, rows, now, world) for rows in known]
     seen = {(slot.action_slot_id, slot.destination_slot_id) for slot in slots}
     unsaved = [
         _unsaved(action, tenant, record_id)
@@ -183,8 +184,9 @@ def _nameless(slot: SlotRow) -> Names:
     return Names(namespace="", flow="", flow_version="", action=slot.action_slot_id, target_object="", profile="")
 
 
-def _state(conn: Connection, rows: _Rows, now: dt.datetime) -> ActionState:
+def _state(conn: Connection, rows: _Rows, now: dt.datetime, world: World | None) -> ActionState:
     word, attempt = _word(rows, now)
+    contract = contract_state(conn, world, attempt, now=now)
     slot, link = rows.slot, rows.link
     replies = reads.read_replies(conn, [attempt.id], limit=3) if attempt is not None else []
     may_follow = verbs(
@@ -201,7 +203,7 @@ def _state(conn: Connection, rows: _Rows, now: dt.datetime) -> ActionState:
         state=word.state,
         needs_person=word.needs_person or (attempt is not None and attempt.reason_code in words.FOR_PEOPLE),
         cause=_cause(word, attempt, link),
-        evidence=_evidence(word, rows, attempt, replies),
+        evidence=_evidence(word, rows, attempt, replies) | ({"contract": contract.shown()} if contract else {}),
         since=_since(rows, attempt),
         waits_for=_filled(word.waits_for, attempt),
         versions=Versions(
@@ -214,7 +216,7 @@ def _state(conn: Connection, rows: _Rows, now: dt.datetime) -> ActionState:
         link=link_view(link) if link is not None else None,
         create=_view(rows.create, slot),
         update=_view(rows.update, slot),
-        verbs=(*may_follow, *decidable(conn, slot, link, attempt, drift=rows.drift)),
+        verbs=(*may_follow, *decidable(conn, slot, link, attempt, drift=rows.drift, contract=contract)),
     )
 
 
@@ -279,7 +281,7 @@ def _cause(word: Word, attempt: AttemptRow | None, link: LinkRow | None) -> Caus
     return Cause(code=code, sentence=sentence, next_step=reason.next_step)
 
 
-def _evidence(word: Word, rows: _Rows, attempt: AttemptRow | None, replies: list[ReplyRow]) -> Mapping[str, object]:
+def _evidence(word: Word, rows: _Rows, attempt: AttemptRow | None, replies: list[ReplyRow]) -> dict[str, object]:
     found: dict[str, object] = {}
     if attempt is not None:
         found |= read_object(attempt.detail)

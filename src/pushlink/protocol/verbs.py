@@ -84,7 +84,7 @@ class Rule:
     consent: Consent = Consent.NONE
     settles: bool = False  # not before the settle time of the last send
     needs_unknown_lane: bool = False
-    needs_contract: bool = False  # only where the frozen profile declares it; no profile of this release can
+    needs_contract: bool = False  # only where the contract that was frozen with the attempt allows it, and counts now
 
 
 _A = AttemptStatus
@@ -120,8 +120,8 @@ VERBS: Final[Mapping[Verb, Rule]] = {
     ),
     Verb.LOOKUP: Rule(
         target=Target.ATTEMPT,
-        says="Let the look-up that the profile declares find our own stamp.",
-        arrows={_AMBIGUOUS_CREATE: (_C.STAMP_FOUND, _C.CONFIRM_ABSENT)},
+        says="Let the look-up that the pack declares find our own stamp now; it only reads.",
+        arrows={_AMBIGUOUS_CREATE: ()},
         needs_contract=True,
     ),
     Verb.REPLAY: Rule(
