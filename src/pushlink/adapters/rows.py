@@ -27,6 +27,7 @@ from pushlink.store.dialect import (
     is_connection_lost,
     is_lock_not_available,
     is_serialization_failure,
+    is_starved,
 )
 
 #: Keys in one statement: far below every engine's bound on parameters, composite keys and spellings of UUIDs included.
@@ -133,8 +134,8 @@ def only_row(bound: BoundObject, rows: Sequence[Row]) -> Row:
 def database_errors(source_object: str) -> Iterator[None]:
     """Translate what a driver raises about the records themselves. Its messages quote values: those are not chained.
 
-    A lost connection and a lost race are not about them: they pass as they are, to whoever owns the transaction and
-    knows whether it may be run again.
+    A lost connection, a lost race and a full disk are not about them: they pass as they are, to whoever owns the
+    transaction and knows whether it may be run again.
     """
     try:
         yield
@@ -155,4 +156,10 @@ def database_errors(source_object: str) -> Iterator[None]:
         ) from exc
 
 
-_OF_THE_TRANSACTION: Final = (is_connection_lost, is_lock_not_available, is_serialization_failure, is_busy)
+_OF_THE_TRANSACTION: Final = (
+    is_connection_lost,
+    is_lock_not_available,
+    is_serialization_failure,
+    is_busy,
+    is_starved,
+)

@@ -24,7 +24,13 @@ from pushlink.errors import Unavailable
 from pushlink.flows.effects import Flow, Send, Step, Tx
 from pushlink.flows.telling import told
 from pushlink.ports import Clock, Transport, WireReply, WireRequest
-from pushlink.store.dialect import is_busy, is_connection_lost, is_lock_not_available, is_serialization_failure
+from pushlink.store.dialect import (
+    is_busy,
+    is_connection_lost,
+    is_lock_not_available,
+    is_serialization_failure,
+    is_starved,
+)
 
 log = logging.getLogger("pushlink.driver")
 
@@ -76,6 +82,7 @@ def is_transient(error: BaseException) -> bool:
         or is_lock_not_available(error)
         or is_serialization_failure(error)
         or is_busy(error)
+        or is_starved(error)
     )
 
 

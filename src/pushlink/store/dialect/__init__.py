@@ -32,6 +32,7 @@ from pushlink.store.dialect.faults import (
     is_connection_lost,
     is_lock_not_available,
     is_serialization_failure,
+    is_starved,
     is_unique_violation,
 )
 from pushlink.store.dialect.host import secure_host_transaction, warn_host_transaction
@@ -55,6 +56,7 @@ __all__ = [
     "is_connection_lost",
     "is_lock_not_available",
     "is_serialization_failure",
+    "is_starved",
     "is_unique_violation",
     "listen",
     "missing_triggers",

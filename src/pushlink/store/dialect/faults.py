@@ -11,6 +11,8 @@ import sqlalchemy as sa
 from pushlink.store.columns import METADATA
 
 _LOST_CLASSES: Final = ("08", "57P01", "57P02", "57P03")
+_STARVED_CLASSES: Final = ("53", "58")  # insufficient resources, errors of the system below the server
+_STARVED_NAMES: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM")
 _KEPT: Final = re.compile(r"is append-only: the row under (?P<key>\w+) is not replaced")
 
 
@@ -44,6 +46,12 @@ def is_serialization_failure(exc: BaseException) -> bool:
 def is_busy(exc: BaseException) -> bool:
     """Another writer held the SQLite file for longer than the busy timeout."""
     return _sqlite_name(_cause(exc)).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def is_starved(exc: BaseException) -> bool:
+    """The database had no disk, memory or I/O for it just now; the same transaction may succeed when there is room."""
+    cause = _cause(exc)
+    return str(_sqlstate(cause)).startswith(_STARVED_CLASSES) or _sqlite_name(cause).startswith(_STARVED_NAMES)
 
 
 def is_connection_lost(exc: BaseException) -> bool:
