@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test drift real kill bench-small lint format types imports check lock clean
+.PHONY: help setup demo test drift crash real kill bench-small lint format types imports check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: $(STAMP) ## run every test, PostgreSQL included, and write build/rules.jso
 
 drift: $(STAMP) ## make every change of the drift matrix and show what was observed beside what is expected
 	PYTHONPATH=tests $(BIN)/python -m drift.show
+
+crash: $(STAMP) ## let processes die, and fail, at every statement, commit and socket step, and judge what is left
+	PYTHONPATH=tests $(BIN)/python -m proof.crash
 
 real: $(STAMP) ## push real data to a real server that nobody here wrote, and compare
 	$(BIN)/python examples/real/run.py

@@ -509,6 +509,14 @@ BANS = [
         innocent="from pushlink.store import revalidation",
     ),
     Ban(
+        name="the judge believes nothing of ours",
+        holds=lambda path: path.startswith("tests/proof/judge/"),
+        find=imports_any("pushlink", "support", "flows", "plugins"),
+        at="tests/proof/judge/sample.py",
+        offending="from pushlink.protocol import states",
+        innocent="from proof.judge import arrows",
+    ),
+    Ban(
         name="SQL is never assembled from text",
         holds=in_python,
         excused={"tests/store/test_rules_of_rows.py": "EXPLAIN stands before the very text that the store sent"},

@@ -14,6 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from proof.judge import Judge, judged
 from pushlink.adapters.memory import FixedClock
 from pushlink.bootstrap import Parts, Runtime
 from pushlink.flows.drivers import Database
@@ -26,7 +27,6 @@ from pushlink.testing.drain import OneToken, claims_of, drain_inline, open_runti
 from pushlink.testing.driver import Death, End, run_dying, worker_pass
 from pushlink.testing.messages import Asked
 from pushlink.testing.scripted import ScriptedTransport
-from support.judge import Judge, judged
 
 PACK = """
 pack: people

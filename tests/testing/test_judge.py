@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from proof.judge import Judge, judged
 from support.bench import Bench
-from support.judge import Judge, judged
 
 WRITE_EVENT = """
 INSERT INTO pushlink_attempt_event

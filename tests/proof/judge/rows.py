@@ -1,4 +1,4 @@
-"""An independent judge: reads the tables with SQL of its own and the remote's own counts, and names what is wrong.
+"""An independent judge of rows: reads tables with SQL of its own and the remote's own counts, and names what is wrong.
 
 It imports nothing of pushlink, so that a mistake there is not believed here. A judge may be asked again and again; what
 must never change or be forgotten it remembers from one time to the next.
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 
-from support.arrows import ARROWS, SILENT
+from proof.judge.arrows import ARROWS, SILENT
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -57,6 +57,7 @@ _FROZEN: Final = {"event": ("id",), "request": ("attempt_id", "freeze"), "respon
 _WAITS_FOR_PEOPLE: Final = ("ambiguous_remote_effect", "terminal_failed")
 _IN_WORK: Final = ("processing", "post_sent", "writeback_commit_pending")
 _OPEN_UPDATE: Final = ("pending", "processing", "post_sent", "ambiguous_remote_effect")
+_LANES: Final = ("configured", "deferred_association")
 _LINKED: Final = ("writeback_commit_pending", "finalized")
 
 
@@ -67,6 +68,7 @@ class Judge:
         self._engine = engine
         self._digests: dict[str, dict[tuple[Any, ...], str]] = {name: {} for name in _FROZEN}
         self._remote_ids: set[tuple[str, str]] = set()  # link key, remote id
+        self._foreign: dict[str, str] = {}  # attempts of unknown lanes, as they were when they were first seen
 
     def problems(
         self,
@@ -98,6 +100,7 @@ class Judge:
             _checkpoints(tables),
             self._frozen(tables, whole=record is None),
             self._never_lost(tables, whole=record is None),
+            self._untouched(tables),
         ]
         return [problem for check in checks for problem in check]
 
@@ -108,6 +111,14 @@ class Judge:
                 if now.get(identity) != self._digests[name].get(identity, now.get(identity)):
                     yield f"the {name} {identity} is gone or no longer what was written"
             self._digests[name] |= now
+
+    def _untouched(self, tables: Mapping[str, list[Row]]) -> Iterator[str]:
+        """What waits in a lane that nobody knows is never touched by anybody (I9)."""
+        for row in tables["attempt"]:
+            if row["dispatch_lane"] not in _LANES:
+                now = _digest(row)
+                if self._foreign.setdefault(row["id"], now) != now:
+                    yield f"the attempt {row['id']} of the lane {row['dispatch_lane']} was touched"
 
     def _never_lost(self, tables: Mapping[str, list[Row]], *, whole: bool) -> Iterator[str]:
         known = _known_ids(tables)
@@ -225,9 +236,8 @@ def _reasons(tables: Mapping[str, list[Row]], *, settled: bool) -> Iterator[str]
             yield f"{what}, held by {row['hold_code']}, without a reason"
         if row["status"] in _IN_WORK and (row["claim_token"] is None or row["lease_until"] is None):
             yield f"{what} without an owner"
-        if settled and (
-            row["status"] in _IN_WORK or (row["status"] in {"pending", "writeback_pending"} and not row["hold_code"])
-        ):
+        is_due = row["status"] in {"pending", "writeback_pending"} and not row["hold_code"]
+        if settled and row["dispatch_lane"] in _LANES and (row["status"] in _IN_WORK or is_due):
             yield f"{what} although nobody has anything to do"
     if settled:
         yield from _unsent(tables)
@@ -236,7 +246,9 @@ def _reasons(tables: Mapping[str, list[Row]], *, settled: bool) -> Iterator[str]
 def _unsent(tables: Mapping[str, list[Row]]) -> Iterator[str]:
     """A wanted version that is newer than what was dealt with has an attempt that carries it, or stands in its way."""
     stopped = {
-        row["link_key"] for row in tables["attempt"] if row["hold_code"] or row["status"] in _WAITS_FOR_PEOPLE
+        row["link_key"]
+        for row in tables["attempt"]
+        if row["hold_code"] or row["status"] in _WAITS_FOR_PEOPLE or row["dispatch_lane"] not in _LANES
     } | {row["link_key"] for row in tables["link"] if row["status"] != "finalized"}
     for slot in tables["slot"]:
         dealt_with = max(slot["acknowledged_version"], slot["refused_version"])

@@ -1,0 +1,15 @@
+"""The proof: what is killed, failed, interleaved and put to sleep, and who judges it. Nothing here is planted in `src`.
+
+    judge/          the independent judge and its remote; imports nothing of pushlink
+    points.py       every statement, commit and socket step of a process, counted; deaths and faults at one of them
+    scenarios.py    `Stand` (a deployment), `Hand` (one process of it: host, worker, operator), and the table of stories
+    lane.py         one scenario on one database: forks, recovers, asks the judge
+    crash.py        `make crash`
+    databases.py    migrated databases of both dialects, without pytest
+    figures.py      what a command measured, written into docs/reliability.md
+
+For another proof (a simulation, mutants, chaos): make databases with `Databases`, a deployment with `Stand`, and let
+`Hand` do what a process does; start `proof.judge.remote` as a process, and ask `proof.judge` (a process) or `Court`
+(a class) about records, or about everything. A new story for `make crash` is one entry of `SCENARIOS`: its name, what
+is prepared, what is disturbed, what recovers it, how the remote behaves, and how it may end.
+"""

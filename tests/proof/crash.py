@@ -1,0 +1,208 @@
+"""`make crash`: real processes die, or fail, at every SQL statement, commit and socket step; 1 when anything is wrong.
+
+    python -m proof.crash [--only TEXT] [--dialect sqlite] [--deaths] [--failures] [--full] [--every 16] [--jobs 2]
+    python -m proof.crash --only "create accepted" --dialect sqlite --point 94 [--fault 2]      one case again
+
+Every scenario of `proof.scenarios` runs on both databases, in a lane of its own (`proof.lane`). Each case is a line of
+`build/crash/SCENARIO-DIALECT.jsonl`; a whole run writes its figures into `docs/reliability.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from proof.databases import DIALECTS, Databases
+from proof.figures import BUILD, table, write_section
+from proof.lane import Case, Lane
+from proof.scenarios import SCENARIOS, Scenario
+
+Job: TypeAlias = tuple[int, Scenario, str]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what was asked for; 0 when nothing was found."""
+    options = _options(arguments)
+    jobs = [
+        (turn, scenario, dialect)
+        for turn, scenario in enumerate(SCENARIOS)
+        if options.only in scenario.name
+        for dialect in DIALECTS
+        if options.dialect in {None, dialect}
+    ]
+    options.raw.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with Databases(tuple({dialect for _, _, dialect in jobs})) as databases:
+        failed = _run_lanes(jobs, databases, options)
+    raws = [_raw(options, scenario, dialect) for _, scenario, dialect in jobs]
+    found = [_summary(raw) for raw in raws if raw.exists()]
+    wrong = failed + sum(one["violations"] for one in found)
+    seconds = time.monotonic() - began
+    deaths, failures = (sum(one[what] for one in found) for what in ("deaths", "failures"))
+    _say(f"{deaths:,} deaths and {failures:,} failures in {seconds:.0f} s: {wrong or 'no'} violations")
+    if _is_whole(options) and not failed:
+        write_section("crash", _report(found, seconds))
+    return 1 if wrong else 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m proof.crash", description=main.__doc__)
+    parser.add_argument("--only", default="", help="scenarios whose name has this in it")
+    parser.add_argument("--dialect", choices=DIALECTS, help="one database alone")
+    parser.add_argument("--deaths", action="store_true", help="deaths alone")
+    parser.add_argument("--failures", action="store_true", help="failures alone")
+    parser.add_argument("--full", action="store_true", help="let every statement fail in every way that it has")
+    parser.add_argument("--every", type=int, default=1, help="a sample: every so many points")
+    parser.add_argument("--raw", type=Path, default=BUILD / "crash", help="where the raw results go")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="lanes at a time")
+    parser.add_argument("--point", type=int, help="one case alone: its point ...")
+    parser.add_argument("--fault", type=int, help="... and its fault, where it is no death")
+    return parser.parse_args(arguments)
+
+
+def _run_lanes(jobs: Sequence[Job], databases: Databases, options: argparse.Namespace) -> int:
+    """Run lanes in processes of their own, some at a time; how many could not be run."""
+    running: dict[int, Job] = {}
+    waiting, failed = list(jobs), 0
+    while waiting or running:
+        while waiting and len(running) < options.jobs:
+            job = waiting.pop(0)
+            url, home = databases.fresh(job[2])
+            running[_fork(job, url, home, options)] = job
+        pid, status = os.wait()
+        if (job := running.pop(pid, None)) is None:
+            continue
+        if status == 0:
+            raw = _raw(options, job[1], job[2])
+            _say(_line(_summary(raw)))
+            for case in (line for line in _lines(raw) if line["problems"]):
+                _say(_replay(case))
+        else:
+            failed += 1
+            _say(f"!! {job[1].name}, {job[2]}: the lane could not be run")
+    return failed
+
+
+def _fork(job: Job, url: str, home: Path, options: argparse.Namespace) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        _lane(job, url, home, options)
+        status = 0
+    except BaseException:  # noqa: BLE001 - a fork must never return into its parent's code
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _lane(job: Job, url: str, home: Path, options: argparse.Namespace) -> None:
+    turn, scenario, dialect = job
+    raw = _raw(options, scenario, dialect)
+    with raw.open("w", encoding="utf-8") as file, Lane(scenario, dialect, url, home) as lane:
+        for case in _cases(lane, turn, options):
+            file.write(json.dumps(asdict(case)) + "\n")
+            file.flush()
+        for problem in lane.everything():
+            file.write(json.dumps({"scenario": scenario.name, "dialect": dialect, "problems": [problem]}) + "\n")
+
+
+def _cases(lane: Lane, turn: int, options: argparse.Namespace) -> Iterator[Case]:
+    if options.point is not None:
+        yield lane.run(options.point, options.fault)
+        return
+    some = {"first": 1 + turn % options.every, "every": options.every}
+    if not options.failures:
+        yield from lane.deaths(**some)
+    if not options.deaths:
+        yield from lane.failures(**some, turn=turn, full=options.full)
+
+
+# ------------------------------------------------------------------------------------------------ what came of it
+
+
+def _is_whole(options: argparse.Namespace) -> bool:
+    """Whether everything was run: only then do the figures say anything."""
+    parts = (options.only, options.dialect, options.deaths, options.failures, options.point, options.every != 1)
+    return not any(parts)
+
+
+def _raw(options: argparse.Namespace, scenario: Scenario, dialect: str) -> Path:
+    return Path(options.raw) / f"{scenario.prefix}-{dialect}.jsonl"
+
+
+def _lines(raw: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in raw.read_text(encoding="utf-8").splitlines()]
+
+
+def _summary(raw: Path) -> dict[str, Any]:
+    lines = _lines(raw)
+    cases = [line for line in lines if line.get("struck")]
+    deaths = [line for line in cases if line["struck"] == "death"]
+    return {
+        "scenario": lines[0]["scenario"],
+        "dialect": lines[0]["dialect"],
+        "deaths": len(deaths),
+        "failures": len(cases) - len(deaths),
+        "ends": Counter(line["end"] for line in cases),
+        "struck": Counter(line["struck"] for line in cases),
+        "violations": sum(1 for line in lines if line["problems"]),
+        "seconds": sum(line.get("seconds", 0.0) for line in lines),
+    }
+
+
+def _line(one: dict[str, Any]) -> str:
+    ends = ", ".join(f"{count} {end}" for end, count in one["ends"].most_common())
+    mark = "   " if not one["violations"] else "!! "
+    name = f"{one['scenario']}, {one['dialect']}"
+    return f"{mark}{name:<45} {one['deaths']:>4} deaths {one['failures']:>4} failures  {one['seconds']:>4.0f} s  {ends}"
+
+
+def _replay(case: dict[str, Any]) -> str:
+    problems = "\n".join(f"      {problem}" for problem in case["problems"])
+    where = f'--only "{case["scenario"]}" --dialect {case["dialect"]} --point {case.get("point")}'
+    fault = "" if case.get("fault") is None else f" --fault {case['fault']}"
+    return f"   {case.get('struck')} at {case.get('at')}\n{problems}\n      again: python -m proof.crash {where}{fault}"
+
+
+def _report(found: Sequence[dict[str, Any]], seconds: float) -> str:
+    """The section of the page: what was run, how it ended, and how often each fault happened."""
+    words = ("finalized", "in doubt", "refused", "nothing")
+    rows = []
+    for name in dict.fromkeys(one["scenario"] for one in found):
+        both = [one for one in found if one["scenario"] == name]
+        ends: Counter[str] = sum((one["ends"] for one in both), Counter())
+        deaths = " + ".join(str(one["deaths"]) for one in both)
+        failures = " + ".join(str(one["failures"]) for one in both)
+        rows.append([name, deaths, failures, *(ends[word] for word in words), sum(one["violations"] for one in both)])
+    deaths, failures, violations = (sum(one[what] for one in found) for what in ("deaths", "failures", "violations"))
+    struck: Counter[str] = sum((one["struck"] for one in found), Counter())
+    faults = [[name, f"{count:,}"] for name, count in struck.most_common()]
+    counted = f"{deaths:,} deaths and {failures:,} failures on SQLite and PostgreSQL in {seconds / 60:.0f} minutes"
+    return "\n\n".join(
+        [
+            f"{counted}: **{violations or 'no'} violations**.",
+            table(["scenario", "deaths (SQLite + PostgreSQL)", "failures", *words, "violations"], rows),
+            table(["what struck", "times"], faults),
+        ]
+    )
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""A sample of `make crash` in every test run, and the court's own honesty: what it must find, it finds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from proof import figures
+from proof.judge.court import Court
+from proof.points import FAULTS, Point
+from support.bench import Bench
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.rule("AT-10", "PO-07", "DR-27", "D-13")
+@pytest.mark.timeout(600)
+def test_processes_that_die_or_fail_lose_nothing(tmp_path: Path) -> None:
+    """A sample of real deaths and failures on both databases; each was struck, recovered and judged."""
+    done = command("proof.crash", "--only", "create accepted", "--every", "16", "--raw", str(tmp_path), "--jobs", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for dialect in ("sqlite", "postgresql"):
+        lines = (tmp_path / f"create-accepted-{dialect}.jsonl").read_text(encoding="utf-8").splitlines()
+        struck = [json.loads(line)["struck"] for line in lines]
+        assert struck.count("death") >= 8
+        assert len([name for name in struck if name not in {"death", None}]) >= 8
+
+
+def test_every_point_but_a_rollback_and_a_kept_mark_can_fail() -> None:
+    """What is counted can also go wrong, on each database."""
+    of_the_database = {Point.DIAL, Point.STATEMENT, Point.COMMIT, Point.COMMITTED}
+    for dialect in ("sqlite", "postgresql"):
+        assert {point for name, point in FAULTS if name == dialect} == of_the_database
+    assert set(Point) - {point for _, point in FAULTS} == {Point.ROLLBACK, Point.KEPT}
+
+
+def test_figures_are_written_between_their_marks_alone(tmp_path: Path) -> None:
+    """The rest of the page stays as people wrote it."""
+    page = tmp_path / "page.md"
+    page.write_text("above\n<!-- a:begin -->\nold\n<!-- a:end -->\nbelow\n", encoding="utf-8")
+    figures.write_section("a", figures.table(["what", "times"], [["x", "1,000"]]), page)
+    assert page.read_text(encoding="utf-8") == (
+        "above\n<!-- a:begin -->\n| what | times |\n| --- | ---: |\n| x | 1,000 |\n<!-- a:end -->\nbelow\n"
+    )
+    with pytest.raises(ValueError, match="no section b"):
+        figures.write_section("b", "", page)
+
+
+# --------------------------------------------------------------------------------------- the court
+
+
+@pytest.fixture
+def bench(sqlite_url: str, tmp_path: Path, open_engine: Callable[[str], sa.Engine]) -> Bench:
+    """One record, finalized and mirrored, with nothing wrong."""
+    directory = tmp_path / "bench"
+    directory.mkdir()
+    bench = Bench(open_engine(sqlite_url), directory, mirror=True)
+    assert bench.linked_record() == "r1"
+    return bench
+
+
+def line(**more: Any) -> dict[str, Any]:
+    """The create of the one record, as the remote's log has it."""
+    made = {"method": "POST", "key": "r1", "id": "rec_000001", "applied": True, "digest": "a", "idempotency_key": "k"}
+    return {**made, "document": {"key": "r1", "name": "Ada"}, **more}
+
+
+def found(bench: Bench, tmp_path: Path, *lines: dict[str, Any], settled: bool = True, **more: Any) -> list[str]:
+    log = tmp_path / "remote.jsonl"
+    log.write_text("".join(json.dumps(one) + "\n" for one in lines), encoding="utf-8")
+    return Court(bench.database.engine, log).problems(["r1"], settled=settled, **more)
+
+
+def test_an_honest_log_is_found_honest(bench: Bench, tmp_path: Path) -> None:
+    """And so is one that ends in the middle of a line."""
+    assert found(bench, tmp_path, line()) == []
+    with (tmp_path / "remote.jsonl").open("a", encoding="utf-8") as log:
+        log.write('{"method": "POST", "ke')
+    court = Court(bench.database.engine, tmp_path / "remote.jsonl")
+    assert court.problems(["r1"], settled=True) == []
+    assert court.problems(None, settled=True) == []
+    assert court.end("r1") == "finalized"
+    assert court.end("nobody") == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ([line(), line(id="rec_000002")], "accepted 2 creates"),
+        ([line(), line(id="rec_000002")], "the remote made rec_000002 for r1, and nothing here knows of it"),
+        ([line(), line(applied=False, digest="b")], "2 bodies under the key k"),
+        ([line(), line(method="PATCH", applied=False)], "2 requests for record r1 arrived, 1 were announced"),
+        ([line(document={"key": "r1", "name": "Bea"})], "is 'Ada' here and ['Bea'] there"),
+        ([line(id="rec_000009")], "which belongs to None"),
+    ],
+)
+def test_what_the_remote_knows_better_is_found(
+    bench: Bench, tmp_path: Path, lines: list[dict[str, Any]], problem: str
+) -> None:
+    """A second create, a lost id, a changed replay, a send without a checkpoint, a value that did not arrive."""
+    problems = found(bench, tmp_path, *lines)
+    assert any(problem in one for one in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("DELETE FROM person", "r1 and its reservation are not one"),
+        ("UPDATE person SET remote_id = 'rec_000007'", "the mirror of r1 shows rec_000007"),
+        ("UPDATE person SET remote_id = NULL", "said to be written and shows nothing"),
+        (
+            "UPDATE pushlink_remote_link SET last_mapping_revalidation_operation_id = 'op'",
+            "the link of r1 names the operation op, its receipts []",
+        ),
+        (
+            "UPDATE pushlink_push_attempt SET status = 'ambiguous_remote_effect', reason_code = 'x'",
+            "is ambiguous without evidence",
+        ),
+    ],
+)
+def test_what_the_rows_and_the_host_say_is_compared(bench: Bench, tmp_path: Path, statement: str, problem: str) -> None:
+    """Neither is believed alone."""
+    with bench.database.engine.begin() as conn:
+        conn.exec_driver_sql(statement)
+    problems = found(bench, tmp_path, line(), settled=False)
+    assert any(problem in one for one in problems), problems
+
+
+def test_a_row_of_an_unknown_lane_is_watched(bench: Bench, tmp_path: Path) -> None:
+    """Whoever touches it is found out."""
+    with bench.database.engine.begin() as conn:
+        conn.exec_driver_sql("UPDATE pushlink_push_attempt SET dispatch_lane = 'tomorrow'")
+    log = tmp_path / "remote.jsonl"
+    log.write_text(json.dumps(line()) + "\n", encoding="utf-8")
+    court = Court(bench.database.engine, log)
+    assert court.problems(None, settled=True) == []
+    with bench.database.engine.begin() as conn:
+        conn.exec_driver_sql("UPDATE pushlink_push_attempt SET row_version = row_version + 1")
+    assert any("of the lane tomorrow was touched" in one for one in court.problems(None, settled=True))
