@@ -14,6 +14,7 @@ from pushlink.packs.loader import PackDocument, load_pack, read_pack_text
 from pushlink.packs.model import Action, ActionSlots, Pack
 from pushlink.protocol.contracts import ActionContract
 from pushlink.protocol.snapshots import ActionSnapshot, Names, ProfileSnapshot, Slots
+from pushlink.protocol.surfaces import written_fields
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "packs"
 Document = dict[str, Any]
@@ -117,20 +118,62 @@ def test_a_pack_of_another_shape_is_not_read_back(good: Document, read: Reader) 
 GOLDEN_PACKS = {
     "crm": "sha256:0cfcbc89f95e816f520ee8b89f3ed01a83c38fd126ce3ab05bbcaf6e04bc7c7c",
     "geo-kinto": "sha256:5bbaa12988a598cc6b35a8d5639a6dd53aa9bba8743b096778e02dbe7b90e415",
+    "answers": "sha256:15c6d532f59478475bb0a8a3093e6f71f6fd74162c0c45b52b522d962ccccf75",
 }
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def written_pack(name: str) -> Path:
+    """The file that a golden pack was read from: an example, or one beside its golden document."""
+    example = EXAMPLES / f"{name}.yaml"
+    return example if example.exists() else GOLDEN / f"{name}.yaml"
 
 
 @pytest.mark.parametrize("name", GOLDEN_PACKS)
 def test_a_pack_that_an_earlier_release_froze_is_read_as_what_it_was(name: str) -> None:
     """The file is never written again; a later format gets a file of its own beside it."""
-    frozen = (Path(__file__).parent / "golden" / f"{name}-1.json").read_text(encoding="utf-8")
-    assert Pack.read(frozen) == load_pack(EXAMPLES / f"{name}.yaml")
+    frozen = (GOLDEN / f"{name}-1.json").read_text(encoding="utf-8")
+    assert Pack.read(frozen) == load_pack(written_pack(name))
 
 
 @pytest.mark.parametrize("name", GOLDEN_PACKS)
 def test_an_example_freezes_to_the_digest_that_it_always_had(name: str) -> None:
     """A change here changes what every deployment of the same pack compares itself with: it needs a reason."""
-    assert load_pack(EXAMPLES / f"{name}.yaml").document().digest == GOLDEN_PACKS[name]
+    assert load_pack(written_pack(name)).document().digest == GOLDEN_PACKS[name]
+
+
+#: What the golden pack of answers is there for.
+OF_ANSWERS = {
+    "action.create.success.assert[].pointer",
+    "action.create.response.id[].none",
+    "action.create.response.id_rule.mutable",
+    "action.create.response.candidates[].from",
+    "action.create.response.created[].equals",
+    "action.create.response.version[].from",
+    "action.create.conflict[].variant",
+    "action.create.conflict[].existing_id[].regex",
+    "action.create.followup.method",
+    "action.create.followup.body",
+    "action.create.async.done[].pointer",
+    "action.create.async.failed[].in",
+    "action.update.deleted[].status",
+    "action.update.merged.successor[].from",
+    "action.update.precondition.on_fail[].equals",
+    "action.errors[].on",
+    "profile.errors[].wait",
+    "profile.session.prefetch.expired[].header",
+    "profile.rate_limit.detect[].header",
+    "profile.rate_limit.wait[].when[].equals",
+}
+
+
+def test_the_golden_pack_of_answers_has_every_kind_of_declaration_about_them() -> None:
+    """Otherwise its digest would hold nothing of them still."""
+    [action] = load_pack(written_pack("answers")).actions()
+    said = {path for path, _, _ in written_fields("action", action.contract)}
+    said |= {path for path, _, _ in written_fields("profile", action.profile)}
+    assert said >= OF_ANSWERS
 
 
 def test_style_comments_and_order_of_a_file_leave_no_trace_in_a_digest() -> None:

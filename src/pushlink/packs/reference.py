@@ -88,7 +88,8 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     },
     contracts.Waivers: {
         "credential_ref": "Another reference reaches the same remote tenant.",
-        "credential_generation": "A rotated secret reaches the same remote tenant.",
+        "credential_generation": "A rotated secret reaches the same remote tenant. Another `destination_scope` "
+        "says the opposite.",
         "endpoint": "Another endpoint reaches the same remote tenant.",
         "update_path_same_route": "Another update path is fine while both render the same route.",
     },

@@ -320,10 +320,18 @@ def _slot_surface(frozen: DriftFacts, current: DriftFacts) -> Surface:
     return _S.PROFILE_RECREATED if is_recreated else _S.DESTINATION_SLOT
 
 
+#: What a profile may waive because it still reaches the same remote tenant.
+_SAME_TENANT: Final = frozenset({_S.CREDENTIAL_REF, _S.ENDPOINT, _S.CREDENTIAL_GENERATION})
+
+
 def _is_waived(row: Row, frozen: DriftFacts, current: DriftFacts, waivers: Waivers) -> bool:
     declared = row.waiver is not None and bool(getattr(waivers, row.waiver))
     if row.surface is Surface.UPDATE_PATH:
         return declared and same_route(frozen.address, current.address)
+    if row.surface in _SAME_TENANT:
+        # Another declared scope is another remote tenant, whatever the waiver promised (D-26).
+        scope = Surface.DESTINATION
+        return declared and frozen.fingerprints.get(scope) == current.fingerprints.get(scope)
     return declared
 
 
