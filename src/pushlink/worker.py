@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -36,6 +36,11 @@ log = logging.getLogger("pushlink.worker")
 
 #: Pause after a claim that failed (the database is away), in seconds.
 OUTAGE_PAUSE_S: Final = 0.5
+
+#: Shortest pause between two claims that found nothing, and the pause while a limit or a lock keeps what is due back
+#: (requests of other workers end unseen; one of this worker's own wakes it), in seconds.
+SHORTEST_PAUSE_S: Final = 0.005
+FULL_PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,17 +160,18 @@ class Worker:
             due_s = self._options.poll_s
         if until_idle and driver.live == 0 and (due_s is None or due_s > self._options.idle_horizon_s):
             return False
-        pause = self._options.poll_s if due_s is None else min(self._options.poll_s, max(due_s, 0.005))
-        idle = asyncio.create_task(driver.wait_idle()) if until_idle and driver.live else None
-        waiting = asyncio.create_task(self._wake.wait())
-        await asyncio.wait(
-            {task for task in (waiting, idle) if task is not None}, timeout=pause, return_when=asyncio.FIRST_COMPLETED
-        )
-        for task in (waiting, idle):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        is_full = due_s is not None and due_s <= 0  # what is due has no room among the requests under way
+        pause = self._options.poll_s if due_s is None else min(self._options.poll_s, FULL_PAUSE_S if is_full else due_s)
+        waiting: list[asyncio.Task[Any]] = [asyncio.create_task(self._wake.wait())]
+        if until_idle and driver.live:
+            waiting.append(asyncio.create_task(driver.wait_idle()))
+        if is_full and driver.live:
+            waiting.append(asyncio.create_task(driver.wait_end()))
+        await asyncio.wait(waiting, timeout=max(pause, SHORTEST_PAUSE_S), return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
         return True
 
     async def _listen(self, listener: Listener) -> None:

@@ -937,6 +937,25 @@ CASES = [
         ),
     ),
     Case(
+        "limits",
+        in_profile("limits", {"burst": 5}),
+        "profiles.main.limits.burst",
+        in_profile("limits", {"burst": 5, "rate": "10/s"}),
+    ),
+    Case(
+        "limits",
+        in_profile("circuit", {"window": "0s"}),
+        "profiles.main.circuit",
+        in_profile("circuit", {"window": "0s", "failures": 0}),
+    ),
+    Case(
+        "ordering",
+        put("ordering", value={"serialize_per": "field"}),
+        f"{A}.ordering",
+        put("ordering", value={"serialize_per": "field", "field": "email"}),
+    ),
+    Case("ordering", put("ordering", value={"serialize_per": "destination", "field": "email"}), f"{A}.ordering"),
+    Case(
         "id-source",
         put("create", "response", "version", value=[{"from": "etag"}]),
         f"{A}.create.response.version[0].from",

@@ -79,7 +79,10 @@ def full(good: Document) -> Document:
             "detect": [{"status": [403], "header": "X-Left", "equals": "0"}],
             "wait": [{"header": "X-Reset", "unit": "epoch_s", "regex": "^(.+)$"}, {"fixed": "30s"}],
             "cap": "1h",
+            "scope": "credential",
         },
+        "limits": {"rate": "600/m", "burst": 20, "max_concurrency": 4},
+        "circuit": {"failures": 5, "window": "10s", "pause": "1m"},
     }
     action = good["flows"][0]["actions"][0]
     action["when"] = [{"field": "a", "in": ["x", 1, True, None], "equals": "x", "present": True}]
@@ -173,6 +176,7 @@ def full(good: Document) -> Document:
         "merge": {"/id": "{remote_id}", "/n": [1, {"a": None}]},
     }
     action["limits"] = {"body_bytes": 9, "field_chars": 9}
+    action["ordering"] = {"serialize_per": "field", "field": "a"}
     action["mappings"] = [
         {"source": "a", "target": "/a", "encode": {"enum_map": {"x": 1, "y": None}}, "clear": "omit", "chars_max": 9},
         {"source": "b", "target": "/b", "encode": {"bool_map": {"true": "Y", "false": "N"}}, "operations": ["create"]},

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from protocol.examples import action, profile
-from pushlink.protocol import association_contracts, replay_contracts, request_contracts, response_contracts
+from pushlink.protocol import (
+    association_contracts,
+    limit_contracts,
+    replay_contracts,
+    request_contracts,
+    response_contracts,
+)
 from pushlink.protocol import contracts as contracts_module
 from pushlink.protocol.contracts import Contract
 from pushlink.protocol.fingerprints import (
@@ -146,6 +152,15 @@ CHANGED: dict[str, Any] = {
     "profile.sandbox.credential_ref": "env:OTHER",
     "profile.sandbox.variables": {"realm": "1"},
     "profile.rate_limit.cap": "1h",
+    "profile.rate_limit.scope": "remote_account",
+    "profile.limits.rate": "10/s",
+    "profile.limits.burst": 5,
+    "profile.limits.max_concurrency": 2,
+    "profile.circuit.failures": 3,
+    "profile.circuit.window": "2m",
+    "profile.circuit.pause": "2m",
+    "action.ordering.serialize_per": "destination",
+    "action.ordering.field": "board",
     "profile.rate_limit.wait[].header": "X-Wait",
     "profile.rate_limit.wait[].pointer": "/wait",
     "profile.rate_limit.wait[].regex": "(.*)",
@@ -293,6 +308,7 @@ BASE: dict[str, Any] = {
         "sandbox": {"base_url": "https://sandbox.example.com"},
     },
     "action": {
+        "ordering": {"serialize_per": "field"},
         "create": {
             "path": "/things",
             "client_id": {},
@@ -371,7 +387,14 @@ def test_every_field_of_a_pack_has_a_row_and_every_row_a_field() -> None:
 
 def test_every_contract_is_reached_from_a_root() -> None:
     """No declared value hides from the walk."""
-    known = (contracts_module, association_contracts, replay_contracts, request_contracts, response_contracts)
+    known = (
+        contracts_module,
+        association_contracts,
+        limit_contracts,
+        replay_contracts,
+        request_contracts,
+        response_contracts,
+    )
     modules = {module.__name__ for module in known}
 
     def subclasses(model: type[Contract]) -> set[type[Contract]]:

@@ -31,6 +31,9 @@ def limit(*waits: dict[str, Any], **more: Any) -> RateLimit:
         ("seconds", "-1", None),
         ("seconds", "soon", None),
         ("seconds", "99999999999", None),
+        ("milliseconds", "1500", 1_500),
+        ("milliseconds", "1500.9", 1_500),
+        ("milliseconds", "1e3", None),
         ("http_date", "Mon, 02 Mar 2026 00:00:00 GMT", 30_000),
         ("http_date", "2026-03-02", None),
         ("epoch_s", str(EPOCH + 5), 5_000),
@@ -146,3 +149,10 @@ def test_the_headers_that_are_kept_are_those_that_some_contract_names() -> None:
     assert set(kept) == {*ALWAYS_KEPT, *names}
     assert len(kept) == len(set(kept))
     assert kept_headers(action(), profile()) == ALWAYS_KEPT
+
+
+def test_one_number_of_a_header_that_holds_several() -> None:
+    """The structured `RateLimit` header: its reset stands between others."""
+    pattern = "^limit=[0-9]{1,6}, remaining=[0-9]{1,6}, reset=([0-9]{1,6})$"
+    reply = answer(429, headers=(("ratelimit", "limit=100, remaining=0, reset=5"),))
+    assert throttle_ms(limit({"header": "RateLimit", "unit": "seconds", "regex": pattern}), reply) == 5_000

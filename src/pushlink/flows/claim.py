@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import sqlalchemy as sa
 
 from pushlink.errors import Code, ProtocolViolation
+from pushlink.flows.allowing import Allowing
 from pushlink.flows.claimed import (
     Claimed,
     ClaimedCreate,
@@ -52,7 +53,6 @@ from pushlink.store.decisions import read_vouched
 from pushlink.store.dialect import is_connection_lost, timeline
 from pushlink.store.lifecycle import Claim
 from pushlink.store.rows import AttemptRow, DueRow, LinkRow, RequestRow, SlotIdentity, SlotRow, slots_of
-from pushlink.store.throttles import read_throttles, rows_allowed
 
 log = logging.getLogger("pushlink.claim")
 
@@ -104,6 +104,7 @@ class ClaimSteps:
         self._incarnation = incarnation
         self._drifting = Drifting(world)
         self._trust = Trust(world)
+        self._allowing = Allowing(world)
         self._seen: _Seen | None = None
         self._recovered_at: dt.datetime | None = None
 
@@ -129,15 +130,13 @@ class ClaimSteps:
     def due_in_s(self, conn: sa.Connection, items: Sequence[None], *, now: dt.datetime) -> list[float | None]:
         """Seconds until the next row is due or the next lease ends; `None` when nothing waits in these lanes."""
         lanes = lanes_of(read_deployment(conn))
-        throttled = {place: until for place, until in read_throttles(conn, now=now).items() if until > now}
-        moment = claims.next_due(conn, lanes, throttled) if lanes else None
+        left_alone = self._allowing.not_before(conn, self._world.catalog.read(conn), now=now) if lanes else {}
+        moment = claims.next_due(conn, lanes, left_alone) if lanes else None
         return [None if moment is None else (moment - now).total_seconds()] * len(items)
 
     def claim_key(self, conn: sa.Connection, items: Sequence[AttemptRow], *, now: dt.datetime) -> list[Claimed | None]:
         """Claim these very rows, for inline dispatch; `None` where somebody else was quicker or the row is held."""
-        throttled = read_throttles(conn, now=now)
-        free = [row for row in items if not _is_left_alone(row, throttled, now)]
-        taken = self._take(conn, free, timeline(conn), now)
+        taken = self._take(conn, self._within_limits(conn, items, now), timeline(conn), now)
         by_id = {item.attempt.id: item for item in self._gather(conn, taken, now)}
         return [by_id.get(item.id) for item in items]
 
@@ -236,17 +235,33 @@ class ClaimSteps:
         now: dt.datetime,
     ) -> list[Claimed]:
         rows: list[DueRow] = []
-        throttled = read_throttles(conn, now=now)
-        allowed = {
-            queue: rows_allowed(throttled.get((queue.tenant, queue.destination_slot_id)), order.limit, now=now)
-            for queue in claims.read_queues(conn, lanes)
-        }
-        for queue, count in claims.share([q for q, most in allowed.items() if most], order.turn, order.limit):
-            rows += claims.read_due(conn, queue, limit=min(count, allowed[queue]), now=now)
-        for queue in (q for q, most in allowed.items() if not most):  # left alone: only what sends nothing
-            rows += claims.read_due(conn, queue, limit=order.limit, now=now, writebacks_only=True)
+        catalog = self._world.catalog.read(conn, deployment)
+        queues = claims.read_queues(conn, lanes)
+        if not queues:
+            return []
+        budget = self._allowing.budget(conn, catalog, rows_max=order.limit, now=now)
+        planned = budget.copy()
+        for queue, count in claims.share(queues, order.turn, order.limit, lambda queue: planned.takes(queue.place)):
+            found = claims.read_due(conn, queue, limit=count, now=now)
+            budget.take(queue.place, sum(1 for row in found if row.status not in CLAIMED_IN_PLACE))
+            rows += found
+        for queue in queues:
+            if budget.is_used_up(queue.place):  # left alone, or nothing more of its limit: only what sends nothing
+                there = {row.id for row in rows}
+                more = claims.read_due(conn, queue, limit=order.limit, now=now, writebacks_only=True)
+                rows += [row for row in more if row.id not in there]
+        self._allowing.settle(conn, budget, now=now)
         fit = self._set_aside(conn, rows, now)
         return self._claim_fit(conn, fit, deployment, line, now)
+
+    def _within_limits(self, conn: sa.Connection, rows: Sequence[AttemptRow], now: dt.datetime) -> list[AttemptRow]:
+        """Those of these rows that their destinations take now; what sends nothing goes in any case."""
+        budget = self._allowing.budget(conn, self._world.catalog.read(conn), rows_max=len(rows), now=now)
+        free = [
+            row for row in rows if row.status in CLAIMED_IN_PLACE or budget.takes((row.tenant, row.destination_slot_id))
+        ]
+        self._allowing.settle(conn, budget, now=now)
+        return free
 
     def _claim_fit(
         self, conn: sa.Connection, rows: Sequence[DueRow], deployment: Deployment, line: str, now: dt.datetime
@@ -452,12 +467,6 @@ class ClaimSteps:
             revision=catalog.revision,
             credentials=frozenset((*key, bool(self._world.proven.get(key))) for key in found),
         )
-
-
-def _is_left_alone(row: AttemptRow, throttled: Mapping[tuple[str, str], dt.datetime], now: dt.datetime) -> bool:
-    """Whether this row would send a request to a destination that wants none now."""
-    until = throttled.get((row.tenant, row.destination_slot_id))
-    return until is not None and until > now and row.status not in CLAIMED_IN_PLACE
 
 
 def lanes_of(deployment: Deployment) -> tuple[Lane, ...]:

@@ -169,6 +169,7 @@ class GroupingDriver:
         self._room = asyncio.Event()
         self._room.set()
         self._closing = False
+        self._ended = asyncio.Event()
         self.live = 0
         self.abandoned = 0
 
@@ -191,6 +192,11 @@ class GroupingDriver:
     async def wait_idle(self) -> None:
         """Until no flow is live."""
         await self._idle.wait()
+
+    async def wait_end(self) -> None:
+        """Until a flow ends from now on: what is capped may have room then."""
+        self._ended.clear()
+        await self._ended.wait()
 
     async def wait_room(self, live_max: int) -> None:
         """Until fewer than `live_max` flows are live."""
@@ -238,6 +244,7 @@ class GroupingDriver:
     def _end(self) -> None:
         self.live -= 1
         self._room.set()
+        self._ended.set()
         if self.live == 0:
             self._idle.set()
 

@@ -130,7 +130,8 @@ class InlineClaims(ClaimSteps):
             for row in _ours(conn, order)
             if row.status in CLAIMABLE and row.hold_code is None and row.not_before <= now
         ]
-        return [*asked, *self._gather(conn, self._take(conn, self._set_aside(conn, due, now), line, now), now)]
+        fit = self._within_limits(conn, self._set_aside(conn, due, now), now)
+        return [*asked, *self._gather(conn, self._take(conn, fit, line, now), now)]
 
     def _recover(self, conn: sa.Connection, rows: Sequence[AttemptRow], line: str, now: dt.datetime) -> None:
         moves = recoveries_of(self._world, conn, rows, timeline=line, actor=self._incarnation, now=now)

@@ -7,6 +7,7 @@ resolved by the transport, so no flow ever holds a secret.
 from __future__ import annotations
 
 import datetime as dt
+from http import HTTPStatus
 from typing import Final
 
 from pushlink.errors import Code, invariant
@@ -15,7 +16,7 @@ from pushlink.flows.step_items import Answer
 from pushlink.flows.world import World
 from pushlink.ports import WireRequest
 from pushlink.protocol.client_ids import read_client_id
-from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.evidence import StoredReply, WireError
 from pushlink.protocol.kept import kept_headers
 from pushlink.protocol.outcome import History, Verdict, delay_ms
 from pushlink.protocol.reinterpretation import write_verdict
@@ -23,6 +24,7 @@ from pushlink.protocol.replies import Disposition, Effect
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, ProfileSnapshot, WritebackSnapshot
 from pushlink.protocol.states import CreateEvent, Hold, UpdateEvent
 from pushlink.store.attempts import Checkpoint
+from pushlink.store.circuits import Health
 from pushlink.store.credential_states import CredentialKey
 from pushlink.store.rows import LinkRow, RequestRow, read_headers
 from pushlink.store.throttles import Throttle
@@ -31,6 +33,9 @@ _UNAUTHORIZED: Final = 401
 
 #: What one attempt meets and every other one of its destination would meet too.
 _OF_THE_DESTINATION: Final = frozenset({Code.THROTTLED, Code.CERTIFICATE_UNTRUSTED})
+
+#: Calls that end without an answer and say nothing about the remote: our own shutdown.
+_NOT_THE_REMOTES: Final = frozenset({WireError.CANCELLED})
 
 
 def wire_request(
@@ -141,6 +146,7 @@ def answer_of(
         look_up_after_ms=0 if verdict.disposition is Disposition.LOOK_UP else None,
         look_for_after_ms=look_for_after_ms,
         throttle=throttle_of(owned, profile, verdict),
+        health=_health(owned, profile, reply, verdict),
         remote_version=verdict.remote_version,
     )
 
@@ -163,6 +169,21 @@ def throttle_of(owned: Owned, profile: ProfileSnapshot, verdict: Verdict) -> Thr
         credential_ref=profile.contract.credential_ref or "",
         wait_ms=profile.contract.retry.backoff.base_ms if asked is None else asked,
         reason=verdict.row,
+        profile=profile.contract,
+    )
+
+
+def _health(owned: Owned, profile: ProfileSnapshot, reply: StoredReply, verdict: Verdict) -> Health | None:
+    """Whether the remote failed, as far as this reply tells: no answer, or a 5xx whose meaning nobody declared."""
+    if reply.status is None and reply.error in _NOT_THE_REMOTES:
+        return None
+    is_failure = reply.status is None or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return Health(
+        tenant=owned.attempt.tenant,
+        destination_slot_id=owned.attempt.destination_slot_id,
+        failing=is_failure and verdict.effect in (Effect.NOT_SENT, Effect.UNKNOWN),
+        reason=verdict.row if reply.error is None else f"{verdict.row}: {reply.error}",
+        terms=profile.contract.circuit,
     )
 
 

@@ -13,6 +13,7 @@ from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, Document, LocatorKey, WritebackSnapshot
 from pushlink.protocol.states import CreateEvent, Hold, UpdateEvent
 from pushlink.store.attempts import Checkpoint
+from pushlink.store.circuits import Health
 from pushlink.store.credential_states import CredentialKey
 from pushlink.store.lifecycle import Move
 from pushlink.store.rows import AttemptRow, LinkRow, RequestRow
@@ -117,6 +118,7 @@ class Answer:
     look_up_after_ms: int | None = None  # a create: a look-up is due that much later
     look_for_after_ms: int | None = None  # a create that ends in doubt: its record is looked for that much later
     throttle: Throttle | None = None  # what this answer says to everybody who would ask the remote next
+    health: Health | None = None  # whether it says that the remote fails; `None` when it says nothing about that
     remote_version: str | None = None  # the version that the answer shows of the record
     forgets_version: bool = False  # an update was applied, so the version that the link has is not the record's
     names: str | None = None  # an update was applied under these names, which are not those that the link shows

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from pushlink.errors import Code, Contended, ProtocolViolation
 from pushlink.flows import looking
+from pushlink.flows.allowing import spread
 from pushlink.flows.followups import Followup, insert_followups
 from pushlink.flows.marks import BEHIND, raise_mark
 from pushlink.flows.mirrors import MirrorDue, Mirrors
@@ -50,6 +51,7 @@ from pushlink.protocol.states import (
 )
 from pushlink.store import attempts, lifecycle, links, requests, responses, slots
 from pushlink.store.attempts import LeaseLost, Release, Wait
+from pushlink.store.circuits import note_health
 from pushlink.store.credential_states import refuse_credentials
 from pushlink.store.lifecycle import LinkMove, Lost, Move, Moved, NewLink
 from pushlink.store.links import SeenVersion, ShownNames
@@ -175,7 +177,7 @@ class Steps:
         slots.forget_applied(conn, [i.attempt.link_key for i in fresh if i.event is UpdateEvent.UNKNOWN])
         self._await_lookups(conn, [(i, i.look_up_after_ms) for i in fresh if i.look_up_after_ms is not None], now)
         refuse_credentials(conn, [key for i in fresh if (key := i.refused_credential) is not None], now=now)
-        note_throttles(conn, [throttle for i in fresh if (throttle := i.throttle) is not None], now=now)
+        self._note_limits(conn, fresh, now)
         links.write_versions(conn, [_seen_version(i) for i in fresh if i.forgets_version], now=now)
         renamed = [ShownNames(link_key=i.attempt.link_key, names=i.names) for i in fresh if i.names]
         links.write_names(conn, renamed, now=now)
@@ -301,6 +303,13 @@ class Steps:
         """The credential generations of now, by reference and tenant."""
         used = {(i.credential_ref, i.attempt.tenant) for i in items if i.credential_ref is not None}
         return {(ref, tenant): self.world.generation_of(ref, tenant) for ref, tenant in sorted(used)}
+
+    def _note_limits(self, conn: sa.Connection, items: Sequence[Answer], now: dt.datetime) -> None:
+        """What the answers say to everybody who would ask these remotes next: a wait, or that they fail."""
+        throttles = [throttle for i in items if (throttle := i.throttle) is not None]
+        if throttles:
+            note_throttles(conn, spread(self.world.catalog.read(conn), throttles), now=now)
+        note_health(conn, [health for i in items if (health := i.health) is not None], now=now)
 
     def _mine(self, conn: sa.Connection, items: Sequence[Answer]) -> dict[AttemptId, str]:
         """For each attempt: `mine` (the claim lives), `recorded` (this very answer is stored), or `gone`."""

@@ -8,16 +8,18 @@ no body and no token is ever shown; evidence holds names, codes, times, digests 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pushlink.flows.drifting import Drifting
+from pushlink.flows.inline import CLAIMABLE
 from pushlink.flows.world import World
 from pushlink.operations import words
 from pushlink.operations.contract_states import contract_state
 from pushlink.operations.decidable import decidable
 from pushlink.operations.reads import AttemptView, LinkView, attempt_view, link_view
 from pushlink.operations.reasons import reason_of
+from pushlink.operations.remotes import held_back
 from pushlink.operations.verbs import Verb, verbs
 from pushlink.operations.words import Word
 from pushlink.protocol.drift import Hit, stops_update
@@ -137,7 +139,7 @@ def explain(
         source_object=source_object,
         record_id=record_id,
         actions=(*saved, *unsaved),
-        notes=_notes(conn, catalog, tenant, source_object),
+        notes=(*_notes(conn, catalog, tenant, source_object), *_left_alone(conn, known, now)),
     )
 
 
@@ -149,6 +151,16 @@ def _notes(conn: Connection, catalog: ActiveCatalog, tenant: str, source_object:
     if deployment.general_worker != "on":
         said.append("The general worker is off: configured work is dispatched by `pushlink push` or the application.")
     return tuple(said)
+
+
+def _left_alone(conn: Connection, known: list[_Rows], now: dt.datetime) -> Iterator[str]:
+    """What waits although it is due: its destination is left alone."""
+    open_attempts = [attempt for rows in known for attempt in (rows.create, rows.update) if attempt is not None]
+    places = {(a.tenant, a.destination_slot_id) for a in open_attempts if a.status in CLAIMABLE}
+    if places:
+        for remote in held_back(conn, tenant=None, now=now):
+            if (remote.tenant, remote.destination_slot_id) in places:
+                yield f"{remote.destination_slot_id}: {remote.sentence}"
 
 
 def _gather(

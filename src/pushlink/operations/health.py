@@ -18,6 +18,7 @@ from typing import Final
 
 from pushlink.errors import Finding, PushlinkError
 from pushlink.operations.reads import Counts, counts
+from pushlink.operations.remotes import held_back
 from pushlink.ports import Credentials, StateSeen
 from pushlink.store.access import Connection
 from pushlink.store.active import ActiveAction, ActiveCatalog, CatalogReader
@@ -85,6 +86,7 @@ CHECKS: Final = (
     "lanes",
     "leases",
     "waiting",
+    "remotes",
 )
 
 
@@ -117,6 +119,7 @@ def _examined(subject: Subject) -> Iterator[Check]:
     if found:
         yield _leases(found[0])
         yield _waiting(found[0])
+    yield _in_database(subject, "remotes", _remotes)
 
 
 def _guarded(name: str, run: Callable[[], Check]) -> Check:
@@ -141,6 +144,20 @@ def _in_database(subject: Subject, name: str, run: Callable[[Connection], Check]
 
 
 # ------------------------------------------------------------------------------------------------ the checks
+
+
+def _remotes(conn: Connection) -> Check:
+    held = held_back(conn, tenant=None, now=current_time(conn))
+    if not held:
+        return _ok("remotes", "No remote is left alone.")
+    return Check(
+        name="remotes",
+        verdict=Verdict.WARN,
+        message=f"{held[0].destination_slot_id}: {held[0].sentence}"
+        + (f" So do {len(held) - 1} other destinations." if len(held) > 1 else ""),
+        evidence={"held_back": [f"{one.tenant}/{one.destination_slot_id} {one.held_by}" for one in held]},
+        next_step="pushlink stuck",
+    )
 
 
 def _has_secret(subject: Subject) -> bool:

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pushlink.packs import grammar
 from pushlink.packs.lint_associations import association_names, check_associations, probes
 from pushlink.packs.lint_headers import check_headers
+from pushlink.packs.lint_limits import check_limits, check_ordering
 from pushlink.packs.lint_preconditions import check_precondition, check_prefetch, is_guarded
 from pushlink.packs.lint_replays import check_replays, check_sandbox
 from pushlink.packs.lint_requests import check_request, check_variables
@@ -154,6 +155,7 @@ def _check_profiles(pack: Pack) -> Hits:
         if profile.sandbox is not None:
             yield from check_sandbox((*steps, "sandbox"), profile, profile.sandbox)
         yield from check_profile_answers(steps, profile)
+        yield from check_limits(steps, profile)
 
 
 def _check_credential(steps: Steps, profile: ProfileContract) -> Hits:
@@ -221,6 +223,7 @@ def _check_actions(pack: Pack) -> Hits:
         yield from check_action_answers(steps, action, profile)
         yield from check_associations(steps, action, by_slot, profile)
         yield from check_replays((*steps, "create"), action, profile)
+        yield from check_ordering(steps, action)
         yield from _check_mappings(steps, action)
         yield from _check_overlaps((*steps, "mappings"), action.mappings)
         for operation, request in _requests(action):

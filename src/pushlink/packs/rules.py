@@ -87,6 +87,10 @@ RULES: Final = (
     Rule("lifetime", _ERROR, "A contract lasts longer than its margin and one whole call."),
     Rule("sandbox", _ERROR, "A sandbox is another place than the profile's own."),
     Rule("wait", _ERROR, "A wait has one source, in a unit that fits it."),
+    Rule(
+        "limits", _ERROR, "A burst has a rate, a shared limit something to share it by, a circuit a window and a pause."
+    ),
+    Rule("ordering", _ERROR, "An ordering by a field names the field, and another one none."),
     Rule("update-guard", _ERROR, "An update that may create a missing record is guarded by a precondition."),
     Rule("media-type", _ERROR, "A media type has the form type/subtype."),
     Rule("envelope", _ERROR, "Every target finds an empty place in the envelope."),

@@ -23,6 +23,7 @@ from pushlink.protocol.declared import (
     Pointer,
     Scalar,
 )
+from pushlink.protocol.limit_contracts import Circuit, Ordering, SendLimits
 from pushlink.protocol.replay_contracts import Idempotency, Repeat, Sandbox, Stamp, StampLookUp
 from pushlink.protocol.request_contracts import (
     Body,
@@ -71,6 +72,7 @@ __all__ = [
     "Backoff",
     "Body",
     "Canonical",
+    "Circuit",
     "Clear",
     "ClientId",
     "CompositeId",
@@ -95,6 +97,7 @@ __all__ = [
     "Merged",
     "Method",
     "Mirror",
+    "Ordering",
     "PlainJson",
     "Pointer",
     "Preference",
@@ -106,6 +109,7 @@ __all__ = [
     "Retry",
     "Sandbox",
     "Scalar",
+    "SendLimits",
     "Session",
     "Stamp",
     "StampLookUp",
@@ -244,6 +248,8 @@ class ProfileContract(Contract):
     errors: Annotated[tuple[ErrorRule, ...], LATER] = ()
     rate_limit: Annotated[RateLimit, LATER] = RateLimit()
     sandbox: Annotated[Sandbox | None, LATER] = None
+    limits: Annotated[SendLimits, LATER] = SendLimits()
+    circuit: Annotated[Circuit, LATER] = Circuit()
 
 
 class ActionContract(Contract):
@@ -254,5 +260,6 @@ class ActionContract(Contract):
     mappings: tuple[Mapping, ...]
     associations: Annotated[tuple[Association, ...], LATER] = ()
     limits: Annotated[Limits, LATER] = Limits()
+    ordering: Annotated[Ordering | None, LATER] = None
     mirror: Mirror | None = None
     errors: Annotated[tuple[ErrorRule, ...], LATER] = ()

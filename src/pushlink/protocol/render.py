@@ -138,6 +138,8 @@ def source_fields(action: ActionContract, operation: OperationName | None = None
     own = action.create.client_id
     if own is not None and own.field is not None and operation != "update":
         read.append(own.field)
+    if action.ordering is not None and action.ordering.field is not None:
+        read.append(action.ordering.field)
     return tuple(dict.fromkeys(read))
 
 

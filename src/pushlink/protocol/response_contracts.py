@@ -157,14 +157,18 @@ class Wait(Contract):
     header: str | None = None
     pointer: Pointer | None = None
     regex: str | None = None
-    unit: Literal["seconds", "http_date", "epoch_s", "epoch_ms", "iso8601"] | None = None
+    unit: Literal["seconds", "milliseconds", "http_date", "epoch_s", "epoch_ms", "iso8601"] | None = None
     fixed_ms: Annotated[DurationMs | None, Field(alias="fixed")] = None
     until: Literal["utc_midnight"] | None = None
 
 
 class RateLimit(Contract):
-    """How a remote says "too many", and how long it wants to be left alone then."""
+    """How a remote says "too many", how long it wants to be left alone then, and whom else that is about.
+
+    `scope` also says what the profile's own `limits` are counted over.
+    """
 
     detect: tuple[Criterion, ...] = ()
     wait: tuple[Wait, ...] = ()
     cap_ms: Annotated[DurationMs, Field(alias="cap")] = 86_400_000
+    scope: Annotated[Literal["destination", "credential", "remote_account"], LATER] = "destination"

@@ -248,6 +248,10 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
         for part in ("on", "effect", "disposition", "wait", "because")
     },
     "profile.rate_limit.cap": _S.RETRY_POLICY,
+    "profile.rate_limit.scope": _S.RETRY_POLICY,
+    **{f"profile.limits.{part}": _S.RETRY_POLICY for part in ("rate", "burst", "max_concurrency")},
+    **{f"profile.circuit.{part}": _S.RETRY_POLICY for part in ("failures", "window", "pause")},
+    **{f"action.ordering.{part}": _S.RETRY_POLICY for part in ("serialize_per", "field")},
     **{
         f"profile.rate_limit.wait[].{part}": _S.RETRY_POLICY
         for part in ("header", "pointer", "regex", "unit", "fixed", "until")

@@ -31,6 +31,7 @@ _DATE: Final = re.compile(
 )
 _WHOLE_SECONDS: Final = re.compile(r"[0-9]{1,9}")
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_UNIT_MS: Final = {"seconds": 1_000, "milliseconds": 1}
 _EPOCH: Final = re.compile(r"[0-9]{1,15}")
 _DAY: Final = dt.timedelta(days=1)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
@@ -85,8 +86,8 @@ def _asked_ms(wait: Wait, reply: StoredReply, received_at: dt.datetime | None, c
     text = _text(wait, reply)
     if text is None:
         return None
-    if wait.unit == "seconds":
-        return min(int(Decimal(text) * 1_000), cap_ms) if _SECONDS.fullmatch(text) else None
+    if wait.unit in _UNIT_MS:
+        return min(int(Decimal(text) * _UNIT_MS[wait.unit]), cap_ms) if _SECONDS.fullmatch(text) else None
     return _until(_moment(wait.unit, text), reply, received_at, cap_ms)
 
 

@@ -8,7 +8,7 @@ never read here, so it can neither be touched nor starve anybody. Rows that some
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
@@ -38,6 +38,11 @@ class Queue:
     destination_slot_id: str
     lane: str
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Its tenant and destination: what limits are about."""
+        return self.tenant, self.destination_slot_id
+
 
 @dataclass(slots=True)
 class Turn:
@@ -58,8 +63,13 @@ def read_queues(conn: sa.Connection, lanes: Sequence[Lane]) -> list[Queue]:
     return found
 
 
-def share(queues: Sequence[Queue], turn: Turn, limit: int) -> list[tuple[Queue, int]]:
-    """How many rows each queue may give to this claim, in the order of turns: tenants first, then destinations."""
+def share(
+    queues: Sequence[Queue], turn: Turn, limit: int, takes: Callable[[Queue], bool] = lambda _: True
+) -> list[tuple[Queue, int]]:
+    """How many rows each queue may give to this claim, in the order of turns: tenants first, then destinations.
+
+    `takes` is asked for each row, and uses up what several queues may share; a queue that is refused is passed over.
+    """
     by_tenant = {tenant: list(lines) for tenant, lines in groupby(sorted(queues), key=lambda queue: queue.tenant)}
     tenants = _rotated(sorted(by_tenant), turn.last_tenant)
     lines = {tenant: _rotated_queues(by_tenant[tenant], turn.last_destination.get(tenant, "")) for tenant in tenants}
@@ -68,17 +78,31 @@ def share(queues: Sequence[Queue], turn: Turn, limit: int) -> list[tuple[Queue, 
     given = 0
     position = dict.fromkeys(tenants, 0)
     while tenants and given < limit:
-        for tenant in tenants:
+        for tenant in list(tenants):
             if given == limit:
                 break
-            queue = lines[tenant][position[tenant] % len(lines[tenant])]
-            position[tenant] += 1
+            queue = _next_line(lines[tenant], position, tenant, takes)
+            if queue is None:
+                tenants.remove(tenant)
+                continue
             if queue not in counts:
                 order.append(queue)
             counts[queue] = counts.get(queue, 0) + 1
             turn.last_tenant, turn.last_destination[tenant] = tenant, queue.destination_slot_id
             given += 1
     return [(queue, counts[queue]) for queue in order]
+
+
+def _next_line(
+    lines: Sequence[Queue], position: dict[str, int], tenant: str, takes: Callable[[Queue], bool]
+) -> Queue | None:
+    """The tenant's next queue that may give one more row, and the position behind it; `None` when none of them may."""
+    for _ in lines:
+        queue = lines[position[tenant] % len(lines)]
+        position[tenant] += 1
+        if takes(queue):
+            return queue
+    return None
 
 
 def _rotated(names: list[str], last: str) -> list[str]:

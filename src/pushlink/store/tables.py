@@ -30,6 +30,7 @@ from pushlink.store.adoption_tables import adoption_receipt
 from pushlink.store.certificate_tables import contract_certificate
 from pushlink.store.columns import METADATA, PREFIX, UtcTime, count, flag, table, text, time
 from pushlink.store.dialect import partial_index, serial_column
+from pushlink.store.limit_tables import remote_circuit, remote_pace, remote_throttle
 from pushlink.store.lineage_tables import rebind_receipt
 from pushlink.store.people_tables import operator_action, principal
 
@@ -43,6 +44,9 @@ __all__ = [
     "operator_action",
     "principal",
     "rebind_receipt",
+    "remote_circuit",
+    "remote_pace",
+    "remote_throttle",
 ]
 
 
@@ -381,17 +385,6 @@ checkpoint_mark: Final = table(
     "checkpoint_mark",
     text("state_id", key=True),  # of a worker's state directory
     count("mark"),
-    time("updated_at"),
-)
-
-remote_throttle: Final = table(
-    "remote_throttle",
-    text("tenant", key=True),
-    text("destination_slot_id", key=True),
-    text("credential_ref", key=True),
-    time("not_before"),
-    text("reason"),
-    count("hits"),
     time("updated_at"),
 )
 

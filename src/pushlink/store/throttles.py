@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import sqlalchemy as sa
 
+from pushlink.protocol.contracts import ProfileContract
 from pushlink.store.dialect import array_rows, insert_ignore
 from pushlink.store.tables import UtcTime, remote_throttle
 
@@ -32,6 +33,7 @@ class Throttle:
     credential_ref: str  # empty for none
     wait_ms: int
     reason: str
+    profile: ProfileContract = field(compare=False)  # as the throttled request had it; says whom else this is about
 
 
 def note_throttles(conn: sa.Connection, items: Sequence[Throttle], *, now: dt.datetime) -> None:
@@ -84,6 +86,17 @@ def read_throttles(conn: sa.Connection, *, now: dt.datetime) -> Mapping[tuple[st
         .group_by(t.c.tenant, t.c.destination_slot_id)
     )
     return {(tenant, destination): until for tenant, destination, until in conn.execute(statement)}
+
+
+def read_reasons(conn: sa.Connection, *, now: dt.datetime) -> Mapping[tuple[str, str], tuple[dt.datetime, str]]:
+    """For each destination that is left alone now: until when at the longest, and what said so."""
+    t = remote_throttle
+    statement = (
+        sa.select(t.c.tenant, t.c.destination_slot_id, t.c.not_before, t.c.reason)
+        .where(t.c.not_before > sa.bindparam("after", now, UtcTime()))
+        .order_by(t.c.not_before)
+    )
+    return {(tenant, destination): (until, why) for tenant, destination, until, why in conn.execute(statement)}
 
 
 def rows_allowed(until: dt.datetime | None, limit: int, *, now: dt.datetime) -> int:

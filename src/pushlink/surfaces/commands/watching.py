@@ -49,17 +49,23 @@ def stuck(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List everything that waits for a person, by cause, with what may be decided and the command to type."""
+    """List everything that waits for a person, by cause, with what may be decided and the command to type.
+
+    Remotes that are left alone stand behind it: nobody has to do anything about those.
+    """
     from pushlink.operations import waiting
+    from pushlink.operations.remotes import held_back
     from pushlink.store.access import reading
 
     output = Output(as_json=as_json)
     with open_runtime(config) as runtime, reading(runtime.engine) as conn:
         groups = waiting.stuck(conn, tenant=tenant, samples=samples)
+        remotes = held_back(conn, tenant=tenant, now=runtime.world.clock.now(conn))
     if as_json:
-        output.document({"groups": groups, "waiting": sum(group.count for group in groups)})
+        output.document({"groups": groups, "remotes": remotes, "waiting": sum(group.count for group in groups)})
     else:
         _show_stuck(output, groups)
+        output.say(*(f"{remote.destination_slot_id}: {remote.sentence}" for remote in remotes))
     raise typer.Exit(Exit.PARKED if exit_code and groups else Exit.OK)
 
 
