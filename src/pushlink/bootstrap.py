@@ -34,7 +34,7 @@ from pushlink.flows.outcomes import Outcome
 from pushlink.flows.reserve import Reservation
 from pushlink.flows.world import Terms, World
 from pushlink.packs.loader import load_pack
-from pushlink.ports import Authority, Clock, Credentials, Ids, RecordRef, Transport
+from pushlink.ports import Authority, Clock, Credentials, Ids, RecordRef, Transport, WireReply, WireRequest
 from pushlink.settings import Settings
 from pushlink.store.access import reading, translated
 from pushlink.store.active import CatalogReader
@@ -255,6 +255,19 @@ class Runtime:
     def drain(self) -> Tally:
         """Work until nothing is due, on this thread; for scripts and tests."""
         return asyncio.run(self.worker().run(until_idle=True))
+
+    @contextmanager
+    def sender(self) -> Iterator[Callable[[WireRequest], WireReply]]:
+        """A function that sends one request at once, on this thread, for as long as the block lasts.
+
+        No transaction may be open beside it. Raises `CallerError` on the thread of a running event loop.
+        """
+        transport = self.transport()
+        with asyncio.Runner() as runner:
+            try:
+                yield lambda request: runner.run(transport.send(request))
+            finally:
+                runner.run(transport.close())
 
     def transport(self) -> Transport:
         """A fresh transport, as the settings allow it to reach."""

@@ -17,7 +17,7 @@ from pushlink.surfaces.cli import app
 from pushlink.surfaces.exits import MEANINGS, Exit, exit_of
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating
-from surfaces import adoptions, decisions, mappings, slots
+from surfaces import adoptions, certificates, decisions, mappings, slots
 from surfaces.conftest import Shop
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -145,6 +145,7 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         "pushlink deployment confirm": shop.json("deployment", "confirm", "--reason", "r"),
         "pushlink deployment clear": shop.json("deployment", "clear", "--reason", "r"),
     }
+    seen |= certificates.documents(shop)
     seen |= decisions.documents(shop)
     seen |= adoptions.documents(shop)
     seen |= mappings.documents(shop)
@@ -162,6 +163,7 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         ("plan", {"plan": [seen["pushlink pack plan"]["plan"]]}),
         ("surfaces", shop.json("pack", "plan", changed_pack(shop))["plan"]),
         ("installs", seen["pushlink pack list"]),
+        ("certified", {"certified": [seen["pushlink pack certify"]["certified"]]}),
         ("outcomes", seen["pushlink save"]),
         ("links", seen["pushlink links"]),
         ("attempts", seen["pushlink attempts"]),

@@ -8,13 +8,14 @@ only shown. This module knows shapes; `lint.py` knows what makes sense, `loader.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
 from pushlink.protocol.contracts import ActionContract, Condition, Contract, ProfileContract
-from pushlink.protocol.declared import write_whole
+from pushlink.protocol.declared import LATER, Pointer, Scalar, write_whole
 from pushlink.protocol.snapshots import Document, Names, Slots, freeze, thaw
 
 #: A stable id: it may be any token, but a UUID is what nobody else has chosen already.
@@ -43,6 +44,28 @@ class Destination(Contract):
     profile: Name
 
 
+class ProbeCount(Contract):
+    """A GET that lists what a trial made: exactly one record, however often its create was sent."""
+
+    path: str
+    query: Mapping[str, str] = {}
+    items: Pointer
+
+
+class Probe(Contract):
+    """How a trial at a sandbox makes a record, reads it, counts it and takes it away again.
+
+    A text of `values` holds `{nonce}` where no two trials may have the same. The requests name the record as
+    `{remote_id}`, and `{stamp}` and `{nonce}` besides.
+    """
+
+    values: Mapping[str, Scalar] = {}
+    read: str
+    delete: str
+    delete_method: Literal["DELETE", "POST"] = "DELETE"
+    count: ProbeCount | None = None
+
+
 class Action(ActionContract):
     """One kind of local record that owns one remote record each: the requests, the mapping, the mirror."""
 
@@ -51,6 +74,7 @@ class Action(ActionContract):
     source_object: Name
     destination: SlotId
     when: tuple[Condition, ...] = ()
+    probe: Annotated[Probe | None, LATER] = None
 
     def contract(self) -> ActionContract:
         """What is frozen of an action: everything but its names, its slots and its conditions."""
@@ -94,6 +118,7 @@ class PackAction:
     contract: ActionContract
     profile: ProfileContract
     when: tuple[Condition, ...]
+    probe: Probe | None = None
 
 
 class Pack(Contract):
@@ -139,6 +164,7 @@ class Pack(Contract):
             contract=action.contract(),
             profile=self.profiles[destination.profile],
             when=action.when,
+            probe=action.probe,
         )
 
     def document(self) -> Document:

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pushlink.packs.model import Action, Destination, Flow, Pack
-from pushlink.packs.reference_replays import REPLAY_MEANINGS
+from pushlink.packs.reference_replays import PROBE_MEANINGS, REPLAY_MEANINGS
 from pushlink.protocol import contracts
 
 #: For each model in the order of the document, what its keys mean.
@@ -111,6 +111,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "source_object": "The local object whose records are pushed.",
         "destination": "The `destination_slot_id` of the place they go to.",
         "when": "The action is for a record only when all of these hold.",
+        "probe": "How `pushlink pack certify` tries the create at the profile's sandbox.",
         "create": "The one request that creates a remote record.",
         "update": "The request that updates it. Without one, later changes are not pushed.",
         "mappings": "What the bodies hold.",
@@ -120,6 +121,7 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "mirror": "Local fields that show the remote id.",
         "errors": "How answers are read where the built-in table would be wrong. The first that fits decides.",
     },
+    **PROBE_MEANINGS,
     contracts.Condition: {
         "field": "The source field that is looked at.",
         "equals": "The field has this value.",

@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from pushlink.packs.model import Probe, ProbeCount
 from pushlink.protocol import contracts
 
 #: For each model in the order of the document, what its keys mean.
@@ -64,5 +65,21 @@ REPLAY_MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "base_url": "The address of the sandbox, in place of the profile's own.",
         "credential_ref": "Its credential, in place of the profile's own.",
         "variables": "Values of the profile's variables that differ there.",
+    },
+}
+
+#: The same for how a trial makes its record.
+PROBE_MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
+    Probe: {
+        "values": "The source fields of the record that is made. `{nonce}` in a text is new in each trial.",
+        "read": "The path of a GET of the record, with `{remote_id}`.",
+        "delete": "The path of the request that takes it away again, with `{remote_id}`.",
+        "delete_method": "The method of that request.",
+        "count": "A list of what the trial made. Without it, the `lookup` of the create counts.",
+    },
+    ProbeCount: {
+        "path": "The path of the list.",
+        "query": "Its parameters: literals, `{stamp}`, `{remote_id}`, `{client_id}` or `{nonce}`, as whole values.",
+        "items": "The JSON Pointer to the list in the answer. It must have exactly one item.",
     },
 }

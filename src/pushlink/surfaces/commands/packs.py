@@ -1,4 +1,4 @@
-"""pack: check, publish, test, plan, apply and list packs."""
+"""pack: check, publish, test, plan, apply, certify and list packs."""
 # ruff: noqa: PLC0415 - what is heavy is imported when a command runs, so that --help answers at once
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from pushlink.surfaces.exits import Exit
 from pushlink.surfaces.opening import open_runtime
 from pushlink.surfaces.options import ConfigOption, JsonOption, TenantOption, examples
 from pushlink.surfaces.output import Output
+from pushlink.surfaces.who import TokenFileOption, typing_now
 
 if TYPE_CHECKING:
+    from pushlink.operations.certify import Certified
     from pushlink.operations.pack_tests import RanCases
     from pushlink.operations.packs import AppliedView, CheckedPack
     from pushlink.operations.plans import PlanView
@@ -215,6 +217,57 @@ def list_(config: ConfigOption = None, tenant: TenantOption = "", as_json: JsonO
         )
 
 
+def certify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pack file.")],
+    profile: Annotated[str, typer.Option("--profile", metavar="P", help="The profile whose sandbox is asked.")],
+    action: Annotated[str, typer.Option("--action", metavar="A", help="The action whose create is tried.")],
+    token_file: TokenFileOption = None,
+    config: ConfigOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Prove a replay contract at the sandbox that the pack names: one create sent twice, counted, read, deleted."""
+    from pushlink.operations import certify as certifying
+    from pushlink.operations.principals import Role
+    from pushlink.store.access import reading, writing
+
+    output = Output(as_json=as_json)
+    claim = certifying.read_claim(file, profile=profile, action=action)
+    with open_runtime(config) as runtime:
+        world = runtime.world
+        with reading(runtime.engine) as conn:
+            now = world.clock.now(conn)
+            who = typing_now(conn, token_file, now=now).require(Role.OPERATOR, tenant=tenant)
+        with runtime.sender() as send:
+            trial = certifying.try_claim(claim, world, tenant=tenant, send=send, at=now)
+        with writing(runtime.engine) as conn:
+            done = certifying.keep_result(
+                conn,
+                claim,
+                trial,
+                actor=who.name,
+                valid_for_ms=runtime.settings.contracts.valid_for_ms,
+                now=world.clock.now(conn),
+            )
+    if as_json:
+        output.document({"certified": done})
+    else:
+        _show_certified(output, done)
+    raise typer.Exit(Exit.OK if done.passed else Exit.REFUSED)
+
+
+def _show_certified(output: Output, done: Certified) -> None:
+    output.say(f"{done.pack}, {done.action} at {done.remote}: {', '.join(done.classes)}")
+    output.say(*(f"  {step}" for step in done.steps))
+    output.say(*(f"  left over at the sandbox: {remote_id}" for remote_id in done.left_over))
+    if done.passed:
+        output.say(f"Certified until {done.expires_at:%Y-%m-%d}, as long as its create stays as it is.", style="bold")
+    else:
+        output.say("Not certified:", style="bold")
+        output.say(*(f"  {problem}" for problem in done.problems))
+        output.note("creates in doubt park as if nothing were declared; mend the pack, or ask the vendor")
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     pack = typer.Typer(help="Packs: remote APIs as data.", no_args_is_help=True)
@@ -232,5 +285,8 @@ def register(app: typer.Typer) -> None:
     pack.command(
         epilog=examples("pushlink pack apply packs/notes.yaml", "pushlink pack apply packs/notes.yaml --tenant north")
     )(apply)
+    pack.command(
+        epilog=examples("pushlink pack certify packs/notes.yaml --profile main --action push_note"),
+    )(certify)
     pack.command(name="list", epilog=examples("pushlink pack list", "pushlink pack list --tenant north --json"))(list_)
     app.add_typer(pack, name="pack")
