@@ -28,6 +28,7 @@ from pushlink.errors import CallerError
 from pushlink.flows.apart import save_apart
 from pushlink.flows.outcomes import Outcome, Refused
 from pushlink.ports import RecordRef
+from pushlink.protocol.associations import association_fields
 from pushlink.protocol.render import source_fields
 
 if TYPE_CHECKING:
@@ -252,7 +253,8 @@ class Hook:
             mirror = action.contract.mirror
             if mirror is not None:
                 mirrors |= {name for name in (mirror.remote_id_field, mirror.provenance_field) if name is not None}
-            used |= {*source_fields(action.contract), *(condition.field for condition in action.conditions)}
+            used |= {*source_fields(action.contract), *association_fields(action.contract)}
+            used |= {condition.field for condition in action.conditions}
         return self._runtime.records.columns_of(source_object, mirrors - used)
 
     def _author(self, session: Session) -> tuple[object, str]:

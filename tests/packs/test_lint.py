@@ -1204,7 +1204,13 @@ def references(contract: ActionContract) -> list[Reference]:
     """What a call of its own would be about."""
     return [
         Reference(
-            name=each.name, mode=each.mode, source_object="Thing", record_id="1", link_key=LinkKey("k"), remote_id="8"
+            name=each.name,
+            mode=each.mode,
+            source_object="Thing",
+            record_id="1",
+            action_slot_id="act-2",
+            link_key=LinkKey("k"),
+            remote_id="8",
         )
         for each in contract.associations
         if each.call is not None

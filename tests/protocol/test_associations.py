@@ -36,7 +36,8 @@ def association(mode: str, name: str = "parent", **more: Any) -> dict[str, Any]:
 
 def reference(name: str = "parent", mode: str = "foreign_key", **more: Any) -> Reference:
     """One entry of a vector."""
-    document = {"name": name, "mode": mode, "source_object": "Thing", "record_id": "7", "link_key": LinkKey("k7")}
+    document = {"name": name, "mode": mode, "source_object": "Thing", "record_id": "7"}
+    document |= {"action_slot_id": "a", "link_key": LinkKey("k7")}
     return Reference(**(document | more))
 
 

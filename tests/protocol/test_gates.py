@@ -48,6 +48,11 @@ def failed(code: Code) -> dict[str, Any]:
 
 
 #: Every way in which a fact can refuse a create: gate's rule and code, the change, and whether the save is kept.
+TARGET_ROWS = (
+    ("AU-04", Code.ASSOCIATION_DENIED, {"denied_associations": ("company",)}, False),
+    ("DL-16", Code.ASSOCIATION_MISSING, {"missing_associations": ("company",), "missing_records": ({},)}, False),
+)
+
 CREATE_ROWS: list[tuple[str, Code, dict[str, Any], bool]] = [
     ("GT-01", Code.SLOT_UNRESOLVED, {"slot_resolved": False}, False),
     ("GT-02", Code.OWNER_UNRESOLVED, {"owner_resolved": False}, False),
@@ -78,8 +83,7 @@ CREATE_ROWS: list[tuple[str, Code, dict[str, Any], bool]] = [
     ("GT-05", Code.VALUE_UNSENDABLE, failed(Code.VALUE_UNSENDABLE), False),
     ("GT-13", Code.BODY_TOO_LARGE, failed(Code.BODY_TOO_LARGE), False),
     ("DR-15", Code.DRIFT, {"drift": (HIT,)}, False),
-    ("AU-04", Code.ASSOCIATION_DENIED, {"denied_associations": ("company",)}, False),
-    ("DL-16", Code.ASSOCIATION_MISSING, {"missing_associations": ("company",)}, False),
+    *TARGET_ROWS,
     ("DL-17", Code.ASSOCIATION_CYCLE, {"association_cycle": ("a", "b")}, False),
     ("D-36", Code.RECOVERY_MODE, {"recovery_mode": True}, False),
 ]
@@ -107,6 +111,7 @@ UPDATE_ROWS: list[tuple[str, Code, dict[str, Any], bool]] = [
     ("GT-05", Code.VALUE_UNSENDABLE, failed(Code.VALUE_UNSENDABLE), False),
     ("GT-13", Code.BODY_TOO_LARGE, failed(Code.BODY_TOO_LARGE), False),
     ("PA-04", Code.DRIFT, {"drift": (HIT,)}, False),
+    *TARGET_ROWS,
     ("D-20", Code.UPDATE_AMBIGUOUS, {"update_ambiguous": True}, True),
     ("D-19", Code.VERSION_REFUSED, {"version_refused": True}, False),
     ("D-36", Code.RECOVERY_MODE, {"recovery_mode": True}, False),

@@ -125,7 +125,8 @@ def test_rows_of_before_the_lanes_stay_as_they_are(empty: sa.Engine) -> None:
         request = conn.execute(sa.select(push_request)).mappings().one()
         assert conn.execute(sa.select(known)).one() == identity
     assert {row["dispatch_lane"] for row in after} == {"configured"}
-    assert [{k: v for k, v in row.items() if k != "dispatch_lane"} for row in after] == [dict(row) for row in before]
+    assert [{k: row[k] for k in old} for row, old in zip(after, before, strict=True)] == [dict(row) for row in before]
+    assert {row["association"] for row in after} == {None}
     assert request["association_vector"] is None
     assert {name: request[name] for name in OLD_REQUEST} == OLD_REQUEST
 

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from pushlink.errors import CallerError, Code
 from pushlink.flows.world import World
 from pushlink.ports import AuthorityDecision, AuthorityRequest, RecordRef
+from pushlink.protocol.associations import association_fields
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.identity import link_key
 from pushlink.protocol.render import applies, source_fields
@@ -38,7 +39,7 @@ class Candidate:
     action: ActiveAction
     link_key: LinkKey
     decision: AuthorityDecision | None
-    denied: tuple[str, ...]  # mapped or condition fields that the user may not read
+    denied: tuple[str, ...]  # fields of mappings, references or conditions that the user may not read
     exists: bool
     values: SourceValues | None
     mirror: Mapping[str, str | None]  # what stands in the mirror fields now
@@ -136,7 +137,7 @@ def _undeclared(action: ActiveAction, known: frozenset[str]) -> RenderFailure | 
 
 
 def mapped(candidate: Candidate) -> SourceValues:
-    """The values that mappings read; condition fields are judged by, and never frozen."""
+    """The values that mappings read; fields of conditions and references are judged by, and never frozen here."""
     wanted = set(source_fields(candidate.action.contract))
     values = {} if candidate.values is None else candidate.values.values
     return SourceValues(values={name: value for name, value in values.items() if name in wanted})
@@ -152,7 +153,7 @@ def _concerns(candidate: Candidate) -> bool:
 
 def _needed(action: ActiveAction) -> tuple[str, ...]:
     conditions = (condition.field for condition in action.conditions)
-    return tuple(dict.fromkeys((*source_fields(action.contract), *conditions)))
+    return tuple(dict.fromkeys((*source_fields(action.contract), *association_fields(action.contract), *conditions)))
 
 
 def _readable(decision: AuthorityDecision | None, needed: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -17,6 +17,8 @@ import sqlalchemy as sa
 
 from pushlink.errors import Code, ProtocolViolation
 from pushlink.flows.allowing import Allowing
+from pushlink.flows.awaiting import Awaited, Held, let_go_on, read_awaited
+from pushlink.flows.claim_facts import ClaimFacts, author_of, needs_link, source_of
 from pushlink.flows.claimed import (
     Claimed,
     ClaimedCreate,
@@ -33,8 +35,7 @@ from pushlink.flows.recover import RECOVERED_MAX, recover_claims
 from pushlink.flows.replaying import Trust, current_create, prospect_of
 from pushlink.flows.telling import told
 from pushlink.flows.world import World
-from pushlink.ports import RecordRef
-from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, LinkKey, thaw
+from pushlink.protocol.snapshots import ClaimToken
 from pushlink.protocol.states import (
     CLAIMED_IN_PLACE,
     KNOWN_LANES,
@@ -43,16 +44,16 @@ from pushlink.protocol.states import (
     Lane,
     Operation,
 )
-from pushlink.store import attempts, claims, lifecycle, links, requests, slots
+from pushlink.store import associations, attempts, claims, lifecycle, links, requests, slots
 from pushlink.store.active import ActiveCatalog
 from pushlink.store.attempts import LookUpClaim, SetHold
 from pushlink.store.catalog import Deployment, read_deployment
 from pushlink.store.claims import Turn
-from pushlink.store.credential_states import CredentialKey, read_refused
+from pushlink.store.credential_states import read_refused
 from pushlink.store.decisions import read_vouched
 from pushlink.store.dialect import is_connection_lost, timeline
 from pushlink.store.lifecycle import Claim
-from pushlink.store.rows import AttemptRow, DueRow, LinkRow, RequestRow, SlotIdentity, SlotRow, slots_of
+from pushlink.store.rows import AttemptRow, DueRow, RequestRow, slots_of
 
 log = logging.getLogger("pushlink.claim")
 
@@ -71,21 +72,6 @@ class ClaimOrder:
 
     limit: int
     turn: Turn
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What is read of all claimed rows at once, by link key or attempt id."""
-
-    identities: Mapping[LinkKey, SlotIdentity]  # of creates
-    slots: Mapping[LinkKey, SlotRow]  # of updates
-    links: Mapping[LinkKey, LinkRow]
-    requests: Mapping[AttemptId, RequestRow]
-    authors: Mapping[AttemptId, str]
-    active: Mapping[str, bool]
-    vouched: frozenset[AttemptId]  # whom an operator lets go on although their authors are not active
-    refused: frozenset[CredentialKey]
-    trusted: frozenset[Digest]  # the frozen actions whose replay contract counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +102,9 @@ class ClaimSteps:
             return [[] for _ in items]
         line = timeline(conn)
         self._recheck_holds(conn, lanes, deployment, now)
+        let_go_on(
+            self._world, conn, lanes, self._world.catalog.read(conn, deployment), actor=self._incarnation, now=now
+        )
         is_due = self._recovery_is_due(now)
         asked = self._claim_lookups(conn, items, lanes, line, now) if is_due else []
         if is_due:
@@ -131,7 +120,10 @@ class ClaimSteps:
         """Seconds until the next row is due or the next lease ends; `None` when nothing waits in these lanes."""
         lanes = lanes_of(read_deployment(conn))
         left_alone = self._allowing.not_before(conn, self._world.catalog.read(conn), now=now) if lanes else {}
-        moment = claims.next_due(conn, lanes, left_alone) if lanes else None
+        moments = [claims.next_due(conn, lanes, left_alone), associations.next_look(conn, lanes)] if lanes else []
+        if lanes and associations.has_wakes(conn):
+            moments.append(now)
+        moment = min((moment for moment in moments if moment is not None), default=None)
         return [None if moment is None else (moment - now).total_seconds()] * len(items)
 
     def claim_key(self, conn: sa.Connection, items: Sequence[AttemptRow], *, now: dt.datetime) -> list[Claimed | None]:
@@ -339,11 +331,11 @@ class ClaimSteps:
         creates = slots.read_identities(conn, [r.link_key for r in rows if r.operation is Operation.CREATE])
         updates = slots.read_slots(conn, [r.link_key for r in rows if r.operation is Operation.UPDATE])
         found_slots = {slot.link_key: slot for slot in updates if slot is not None}
-        with_link = [row.link_key for row in rows if _needs_link(row)]
+        with_link = [row.link_key for row in rows if needs_link(row)]
         found_links = {link.link_key: link for link in links.read_links(conn, with_link) if link is not None}
         frozen = [row.id for row in rows if row.freeze_count > 0]
         found_requests = {r.attempt_id: r for r in requests.read_requests(conn, frozen) if r is not None}
-        authors = {row.id: _author(row, found_slots, found_requests) for row in rows}
+        authors = {row.id: author_of(row, found_slots, found_requests) for row in rows}
         users = sorted(set(authors.values()) - {""})
         active = dict(zip(users, self._world.authority.users_active(conn, users), strict=True))
         left = [row.id for row in rows if not active.get(authors[row.id], False)]
@@ -352,8 +344,19 @@ class ClaimSteps:
         actions = [r.action_digest for r in found_requests.values()]
         actions += [link.action_digest for link in found_links.values()]
         self._world.thaw(conn, profiles, actions)
-        facts = _Facts(
-            identities={slot.link_key: slot for slot in creates if slot is not None},
+        catalog = self._world.catalog.read(conn, deployment)
+        identities = {slot.link_key: slot for slot in creates if slot is not None}
+        made_of = [
+            Held(
+                row=row,
+                identity=identities.get(row.link_key) or found_slots[row.link_key],
+                request=found_requests.get(row.id),
+                slot=found_slots.get(row.link_key),
+            )
+            for row in rows
+        ]
+        facts = ClaimFacts(
+            identities=identities,
             slots=found_slots,
             links=found_links,
             requests=found_requests,
@@ -362,14 +365,15 @@ class ClaimSteps:
             vouched=read_vouched(conn, left),
             refused=read_refused(conn),
             trusted=self._trust.of(conn, [r.action_digest for r in found_requests.values()], now=now),
+            awaited=read_awaited(self._world, conn, made_of, catalog),
         )
-        catalog = self._world.catalog.read(conn, deployment)
         return [self._claimed(row, facts, catalog) for row in rows]
 
-    def _claimed(self, row: AttemptRow, facts: _Facts, catalog: ActiveCatalog) -> Claimed:
+    def _claimed(self, row: AttemptRow, facts: ClaimFacts, catalog: ActiveCatalog) -> Claimed:
         request = facts.requests.get(row.id)
         frozen = None if request is None else self._thawed(request)
         author = facts.authors[row.id]
+        awaited = facts.awaited.get(row.id, Awaited())
         common = {
             "attempt": row,
             "token": row.claim_token,
@@ -390,10 +394,11 @@ class ClaimSteps:
                 link=link,
                 current=current,
                 generation=generation,
-                credential_refused=_is_refused(facts, row.tenant, reference, generation),
+                credential_refused=facts.is_refused(row.tenant, reference, generation),
                 user_active=facts.active.get(author, False) or row.id in facts.vouched,
                 drift=drift,
                 catalog_revision=catalog.revision,
+                targets=awaited.targets,
             )
         if frozen is None:
             msg = "A create attempt has no frozen request."
@@ -419,7 +424,7 @@ class ClaimSteps:
             profile=frozen.profile,
             action=frozen.action,
             generation=generation,
-            credential_refused=_is_refused(facts, row.tenant, reference, generation),
+            credential_refused=facts.is_refused(row.tenant, reference, generation),
             user_active=facts.active.get(author, False) or row.id in facts.vouched,
             drift=self._drifting.of_request(frozen.row, identity, catalog),
             catalog_revision=catalog.revision,
@@ -432,6 +437,9 @@ class ClaimSteps:
                 current=current_create(catalog, identity),
                 trusted=frozen.row.action_digest in facts.trusted,
             ),
+            vector=awaited.vector,
+            targets=awaited.targets,
+            origin=awaited.origin,
         )
 
     def _thawed(self, request: RequestRow) -> Frozen:
@@ -474,25 +482,3 @@ def lanes_of(deployment: Deployment) -> tuple[Lane, ...]:
     if deployment.mode != "running":
         return ()
     return tuple(sorted(KNOWN_LANES)) if deployment.general_worker == "on" else (Lane.DEFERRED_ASSOCIATION,)
-
-
-def source_of(slot: SlotRow | SlotIdentity) -> RecordRef:
-    """The local record that a slot is about."""
-    return RecordRef(source_object=slot.source_object, record_id=slot.source_record_id)
-
-
-def _is_refused(facts: _Facts, tenant: str, reference: str | None, generation: str) -> bool:
-    if reference is None:
-        return False
-    return CredentialKey(tenant=tenant, reference=reference, generation=generation) in facts.refused
-
-
-def _needs_link(row: AttemptRow) -> bool:
-    return row.operation is Operation.UPDATE or row.status in CLAIMED_IN_PLACE
-
-
-def _author(row: AttemptRow, slot_rows: Mapping[LinkKey, SlotRow], frozen: Mapping[AttemptId, RequestRow]) -> str:
-    """The user whose authority the attempt carries: of its frozen request, else of the slot's wanted version."""
-    request = frozen.get(row.id)
-    text = request.authority if request is not None else slot_rows[row.link_key].wanted_authority
-    return str(thaw("authority", text)["user_id"]) if text else ""

@@ -10,9 +10,11 @@ from typing import TypeAlias
 
 from pushlink.flows.replaying import Prospect
 from pushlink.ports import RecordRef
+from pushlink.protocol.associations import Vector
 from pushlink.protocol.drift import Hit
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.snapshots import ActionSnapshot, ClaimToken, ProfileSnapshot
+from pushlink.protocol.waiting import Target
 from pushlink.store.active import ActiveAction
 from pushlink.store.rows import AttemptRow, LinkRow, RequestRow, SlotIdentity, SlotRow
 
@@ -50,6 +52,9 @@ class ClaimedCreate(Owned):
     drift: tuple[Hit, ...]
     catalog_revision: int
     prospect: Prospect  # what it may do when nobody knows what became of it
+    vector: Vector = ()  # what the record refers to; for an attempt of before vectors, by its fields of now
+    targets: tuple[Target, ...] = ()  # of everything that the create carries, as they stand now
+    origin: RequestRow | None = None  # the first freeze of a deferred create: the values that it is made of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +70,7 @@ class ClaimedUpdate(Owned):
     user_active: bool
     drift: tuple[Hit, ...]
     catalog_revision: int
+    targets: tuple[Target, ...] = ()  # of everything that the request carries, as they stand now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,17 +11,20 @@ from dataclasses import replace
 
 from pushlink.errors import Code
 from pushlink.flows.claimed import ClaimedCreate, ClaimedLookup, ClaimedStampLookup, ClaimedWriteback
+from pushlink.flows.completing import Complete, Stop, complete_create
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.flows.mirrors import MirrorDue
 from pushlink.flows.sending import answer_of, checkpoint_of, client_id_of, history_of, wire_request
 from pushlink.flows.step_items import Answer, ClaimGone, Granted, Permission, Recorded, Settle
 from pushlink.flows.steps import Steps
+from pushlink.protocol.associations import is_only_updated, read_vector
 from pushlink.protocol.drift import holds_create
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.outcome import Verdict, create_event, interpret
 from pushlink.protocol.replay import Allowed, Why, first_sent_header
 from pushlink.protocol.snapshots import WritebackSnapshot
 from pushlink.protocol.states import CreateEvent, Hold, LinkEvent, MirrorStatus, Operation, follow_link
+from pushlink.protocol.waiting import look_pause
 from pushlink.store.lifecycle import Claims, Move
 from pushlink.store.rows import LinkRow, RequestRow, slots_of
 
@@ -32,7 +35,13 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
     if (stop := judge_create(claimed)) is not None:
         yield Tx(step=steps.settle, item=Settle(move=stop, look_up_ms=claimed.prospect.look_up_ms), key=key)
         return
-    granted = yield Tx(step=steps.checkpoint, item=_permission(claimed, steps), key=key)
+    complete = complete_create(claimed)
+    if isinstance(complete, Stop):
+        yield Tx(step=steps.settle, item=_settle(claimed, complete), key=key)
+        return
+    leaves_to_updates = is_only_updated(read_vector(claimed.request.association_vector))
+    claimed = replace(claimed, request=complete.request)
+    granted = yield Tx(step=steps.checkpoint, item=_permission(claimed, complete, steps), key=key)
     if not isinstance(granted, Granted):
         return
     is_live = claimed.prospect.is_live(claimed.attempt, granted.at, first_send=granted.first_at)
@@ -65,6 +74,7 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
         values_digest=claimed.request.values_digest,
         look_for_after_ms=claimed.prospect.look_up_ms,
     )
+    answer = replace(answer, is_partial=leaves_to_updates)
     recorded = yield record_tx(answer, steps)
     if isinstance(recorded, ClaimGone):
         yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
@@ -180,7 +190,17 @@ def _link_to_make(
     )
 
 
-def _permission(claimed: ClaimedCreate, steps: Steps) -> Permission:
+def _settle(claimed: ClaimedCreate, stop: Stop) -> Settle:
+    """The end of a claim whose create waits for another record, or cannot be completed."""
+    move = _stop(claimed, stop.event, stop.code, stop.detail, hold=stop.hold)
+    if stop.hold is None:
+        return Settle(move=move, look_up_ms=claimed.prospect.look_up_ms)
+    age = claimed.attempt.updated_at - claimed.attempt.created_at
+    move = replace(move, not_before=claimed.attempt.updated_at + look_pause(age))
+    return Settle(move=move, awaits=tuple(target.reference.link_key for target in stop.awaits))
+
+
+def _permission(claimed: ClaimedCreate, complete: Complete, steps: Steps) -> Permission:
     allowed = claimed.prospect.replay(claimed.attempt) if claimed.attempt.in_doubt else None
     return Permission(
         attempt=claimed.attempt,
@@ -193,7 +213,8 @@ def _permission(claimed: ClaimedCreate, steps: Steps) -> Permission:
             freeze=claimed.request.freeze,
             version=claimed.attempt.version,
         ),
-        request=None,
+        request=complete.request if complete.is_new else None,
+        targets=complete.targets,
         source=claimed.source,
         catalog_revision=claimed.catalog_revision,
         credential_ref=claimed.profile.contract.credential_ref,

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pushlink.errors import Code
+from pushlink.flows.associations import with_targets
 from pushlink.flows.claimed import ClaimedUpdate
 from pushlink.flows.sending import history_of, throttle_of
 from pushlink.flows.step_items import Settle, Suspension
 from pushlink.flows.world import World
 from pushlink.ports import WireRequest
+from pushlink.protocol.associations import RemoteIds, read_vector, remote_ids
 from pushlink.protocol.contracts import ActionContract, Success, UpdateContract
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.extract import extract_first
@@ -57,6 +59,11 @@ class Fetched:
     remote_version: str
 
 
+def associated_ids(claimed: ClaimedUpdate, current: ActiveAction) -> RemoteIds:
+    """The remote ids of what the wanted version refers to, as far as an update carries them."""
+    return remote_ids(with_targets(read_vector(claimed.slot.wanted_associations), claimed.targets), current.contract)
+
+
 def is_unfetched(claimed: ClaimedUpdate, update: UpdateContract | None, link: LinkRow) -> bool:
     """Whether the record is read before this send."""
     if update is None:
@@ -68,7 +75,9 @@ def is_unfetched(claimed: ClaimedUpdate, update: UpdateContract | None, link: Li
 def fetch_request(claimed: ClaimedUpdate, unfetched: Unfetched, world: World) -> WireRequest | RenderFailure:
     """The read, bounded so that what is left of the lease still holds the update."""
     current, terms = unfetched.current, world.terms
-    path = render_fetch(current.contract, current.profile, unfetched.link.remote_id)
+    path = render_fetch(
+        current.contract, current.profile, unfetched.link.remote_id, associated=associated_ids(claimed, current)
+    )
     headers = static_headers(current.profile)
     if isinstance(path, RenderFailure):
         return path

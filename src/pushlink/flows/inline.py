@@ -43,6 +43,7 @@ from pushlink.protocol.states import (
     UpdateEvent,
     sources,
 )
+from pushlink.protocol.waiting import ASSOCIATION_HOLDS
 from pushlink.store import attempts, lifecycle, slots
 from pushlink.store.attempts import SetHold
 from pushlink.store.catalog import read_deployment
@@ -147,7 +148,12 @@ class InlineClaims(ClaimSteps):
 
     def _recheck(self, conn: sa.Connection, rows: Sequence[AttemptRow], revision: int, now: dt.datetime) -> None:
         detail = {"rechecked": revision}
-        holds = [SetHold(row=row, hold=None, reason_code=None, detail=detail, actor=self._incarnation) for row in rows]
+        holds = [
+            SetHold(row=row, hold=None, reason_code=None, detail=detail, actor=self._incarnation, not_before=now)
+            if row.hold_code in ASSOCIATION_HOLDS
+            else SetHold(row=row, hold=None, reason_code=None, detail=detail, actor=self._incarnation)
+            for row in rows
+        ]
         attempts.set_holds(conn, holds, now=now)
 
 
@@ -221,7 +227,11 @@ def _is_looked_for(row: AttemptRow, now: dt.datetime) -> bool:
 
 
 def _may_have_healed(row: AttemptRow, revision: int) -> bool:
-    """Whether the catalogue changed since a hold was set that such a change may heal."""
+    """Whether the catalogue changed since a hold was set that such a change may heal; what waits for another record is
+    judged anew each time.
+    """
+    if row.hold_code in ASSOCIATION_HOLDS:
+        return True
     if row.hold_code not in RECHECKED_HOLDS:
         return False
     detail = json.loads(row.detail) if row.detail else {}

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from pushlink.errors import CallerError, Code
 from pushlink.flows.drifting import Drifting
+from pushlink.flows.followups import due_of
 from pushlink.flows.reserve import WAKE_CHANNEL
 from pushlink.flows.world import World
 from pushlink.protocol.snapshots import AttemptId, LinkKey
@@ -308,10 +309,11 @@ def move_attempt(
 
 
 def insert_due_update(acting: Acting, *, beyond: int, lane: Lane = Lane.CONFIGURED) -> AttemptId | None:
-    """Reserve the update that is due when the wanted version is newer than `beyond`; `None` when nothing is."""
+    """Reserve the update, or the call of an association, that is due beyond this version; `None` when nothing is."""
     key = acting.subject.slot.link_key
     [slot] = slots.read_slots(acting.conn, [key])
-    if slot is None or slot.wanted_version <= max(beyond, slot.refused_version):
+    due = None if slot is None else due_of(slot, beyond=beyond)
+    if slot is None or due is None:
         return None
     new = NewAttempt(
         id=AttemptId(acting.world.ids.fresh()),
@@ -321,7 +323,8 @@ def insert_due_update(acting: Acting, *, beyond: int, lane: Lane = Lane.CONFIGUR
         operation=Operation.UPDATE,
         lane=lane,
         ordinal=0,
-        version=slot.wanted_version,
+        version=due.version,
+        association=due.association,
         freeze_count=0,
         not_before=acting.now,
         expires_at=None,

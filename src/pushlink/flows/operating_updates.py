@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pushlink.errors import Code
 from pushlink.flows.operating import Acting, Effects, insert_due_update, move_attempt
 from pushlink.flows.operating_creates import frozen_of, read_again, require_settled
+from pushlink.protocol.association_calls import call_contract
+from pushlink.protocol.associations import read_called, read_vector, write_called
 from pushlink.protocol.replies import Disposition
-from pushlink.protocol.snapshots import ProfileSnapshot
+from pushlink.protocol.snapshots import ActionSnapshot, ProfileSnapshot
 from pushlink.protocol.states import USABLE_LINKS, Operation, UpdateEvent
 from pushlink.store import decisions, requests, slots
 from pushlink.store.slots import Acknowledgement
@@ -21,6 +25,9 @@ def reinterpret(acting: Acting) -> Effects:
     """Read the stored answers again; one of them has to say that the update was applied, as it was asked for."""
     frozen = frozen_of(acting)
     answers = decisions.read_answers(acting.conn, acting.attempt.id)
+    if acting.attempt.association is not None:
+        contract = call_contract(frozen.action.contract, acting.attempt.association)
+        frozen = replace(frozen, action=ActionSnapshot(contract=contract or frozen.action.contract))
     verdicts = [read_again(Operation.UPDATE, frozen, answer) for answer in answers]
     acting.evidence["read_again"] = [answer.id for answer in answers]
     if not any(verdict.disposition is Disposition.FINALIZE for verdict in verdicts):
@@ -48,6 +55,8 @@ def resend(acting: Acting) -> Effects:
 def release_version(acting: Acting) -> Effects:
     """Let the version that the remote refused be sent once more, as an update that is due now (D-19)."""
     slot, link, row = acting.subject.slot, acting.subject.link, acting.attempt
+    if row.association is not None:
+        return _call_again(acting, row.association)
     if slot.refused_version != row.version or slot.wanted_version != row.version:
         raise acting.refuse(
             "That version is not the refused one any more.",
@@ -65,6 +74,8 @@ def release_version(acting: Acting) -> Effects:
 
 def _settled(acting: Acting, code: Code | None) -> Effects:
     row, slot = acting.attempt, acting.subject.slot
+    if row.association is not None:
+        return _call_settled(acting, row.association, code)
     [request] = requests.read_requests(acting.conn, [row.id])
     digest = request.values_digest if request is not None else None
     moved = move_attempt(acting, UpdateEvent.SETTLE_APPLIED, reason_code=code, in_doubt=False)
@@ -75,6 +86,41 @@ def _settled(acting: Acting, code: Code | None) -> Effects:
     is_usable = link is not None and link.status in USABLE_LINKS
     made = insert_due_update(acting, beyond=row.version) if is_usable else None
     return Effects(status=moved.status.value, row_version=moved.row_version, made=made)
+
+
+def _call_settled(acting: Acting, association: str, code: Code | None) -> Effects:
+    """An association's call was applied: nothing of the record's versions is said by that."""
+    slot, link = acting.subject.slot, acting.subject.link
+    moved = move_attempt(acting, UpdateEvent.SETTLE_APPLIED, reason_code=code, in_doubt=False)
+    _write_called(acting, association, told=True)
+    acting.evidence["association"] = association
+    is_usable = link is not None and link.status in USABLE_LINKS
+    made = insert_due_update(acting, beyond=slot.acknowledged_version) if is_usable else None
+    return Effects(status=moved.status.value, row_version=moved.row_version, made=made)
+
+
+def _call_again(acting: Acting, association: str) -> Effects:
+    """Let an association's call that the remote refused be made once more."""
+    slot, link, row = acting.subject.slot, acting.subject.link, acting.attempt
+    if link is None or link.status not in USABLE_LINKS:
+        raise acting.refuse("The link of this call is not usable: revalidate or retire it first.")
+    _write_called(acting, association, told=False)
+    acting.evidence["association"] = association
+    made = insert_due_update(acting, beyond=slot.acknowledged_version)
+    return Effects(status=row.status.value, row_version=row.row_version, made=made)
+
+
+def _write_called(acting: Acting, association: str, *, told: bool) -> None:
+    slot = acting.subject.slot
+    called = read_called(slot.called_associations)
+    [request] = requests.read_requests(acting.conn, [acting.attempt.id])
+    vector = () if request is None else read_vector(request.association_vector)
+    entry = next((each for each in vector if each is not None and each.name == association), None)
+    if told and entry is not None:
+        called[association] = entry.record_id
+    elif not told:
+        called.pop(association, None)
+    slots.write_called(acting.conn, [(slot.link_key, write_called(called))])
 
 
 def _profile(acting: Acting) -> ProfileSnapshot:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pushlink.errors import Code
+from pushlink.flows.associations import References, with_targets
 from pushlink.flows.candidates import Candidate, SaveItem, mapped
-from pushlink.flows.outcomes import About, Outcome, Queued, Refused, Reserved, Unchanged
+from pushlink.flows.outcomes import About, Deferred, Outcome, Queued, Refused, Reserved, Unchanged
+from pushlink.protocol.associations import STAND_IN, Reference, carried_by, remote_ids, write_vector
 from pushlink.protocol.drift import Hit
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.gates import BEFORE_CREATE, Facts, Refusal, first_refusal
@@ -24,10 +26,12 @@ from pushlink.protocol.snapshots import (
     Digest,
     Document,
     FrozenRequest,
+    LinkKey,
     WritebackSnapshot,
     digest,
 )
 from pushlink.protocol.states import REPLACEABLE, USABLE_LINKS
+from pushlink.protocol.waiting import Standing, Target, worst
 from pushlink.store.active import ActiveCatalog, Problem
 from pushlink.store.attempts import OpenAttempts
 from pushlink.store.rows import LinkRow, SlotRow
@@ -49,6 +53,25 @@ class Locked:
     freeze_problems: tuple[str, ...]
     request: FrozenRequest | RenderFailure | None
     recovery_mode: bool
+    references: References
+    targets: tuple[Target, ...]  # of all references, as they stand now
+    cycle: tuple[str, ...] = ()  # records that would wait for each other, this one first
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the record has a link that may be updated."""
+        return self.link is not None and self.link.status in USABLE_LINKS
+
+    @property
+    def awaited(self) -> tuple[Target, ...]:
+        """What a create of this record would have to wait for."""
+        carried = {reference.name for reference in carried_by(self.references.vector, "create")}
+        return tuple(t for t in self.targets if t.reference.name in carried and t.standing is not Standing.READY)
+
+    @property
+    def wanted_associations(self) -> str | None:
+        """The vector as the slot keeps it: local ids alone."""
+        return write_vector(self.references.vector) if self.references.vector else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +83,11 @@ class Plan:
     refusal: Refusal | None = None
     creates: bool = False
     updates: bool = False
+
+    @property
+    def defers(self) -> bool:
+        """Whether the create waits for another record first."""
+        return self.creates and bool(self.locked.awaited)
 
 
 def unresolved(items: Sequence[SaveItem], catalog: ActiveCatalog) -> Iterator[tuple[int, Outcome]]:
@@ -129,26 +157,76 @@ def early_facts(candidate: Candidate, *, recovering: bool) -> Facts:
     )
 
 
-def values_digest(candidate: Candidate) -> Digest:
-    """What "the same values" means: the mapped values, exactly, under the same mapping."""
-    return digest({"values": mapped(candidate).document().digest, "mapping": candidate.action.mapping_fingerprint})
+def values_digest(candidate: Candidate, references: References) -> Digest:
+    """What "the same values" means: the mapped values, exactly, under the same mapping, and whom an update names."""
+    content: dict[str, object] = {
+        "values": mapped(candidate).document().digest,
+        "mapping": candidate.action.mapping_fingerprint,
+    }
+    if references.vector:
+        content["associations"] = [[one.name, one.record_id] for one in carried_by(references.vector, "update")]
+    return digest(content)
 
 
 def render_candidate(
-    candidate: Candidate, link: LinkRow | None, *, create_key: str
+    candidate: Candidate,
+    link: LinkRow | None,
+    references: References,
+    targets: Sequence[Target],
+    *,
+    create_key: str,
 ) -> FrozenRequest | RenderFailure | None:
     """The request that this save makes, an update where the link is usable; `None` when an earlier gate refuses.
 
-    `create_key` is the idempotency key that a create reserved now would get.
+    `create_key` is the idempotency key that a create reserved now would get. A remote id that is not known yet has a
+    stand-in here: that request is judged, and another one is made when the id is known.
     """
     if candidate.values is None or candidate.denied:
         return None  # an earlier gate refuses
     action = candidate.action
+    ids = remote_ids(with_targets(references.vector, targets), action.contract, stand_in=STAND_IN)
     if link is not None and link.status in USABLE_LINKS:
         update = action.contract.update
         version = None if update is None else version_to_check(update, link.remote_version)
-        return render_update(action.contract, action.profile, mapped(candidate), link.remote_id, remote_version=version)
-    return render_create(action.contract, action.profile, mapped(candidate), idempotency_key=create_key)
+        return render_update(
+            action.contract,
+            action.profile,
+            mapped(candidate),
+            link.remote_id,
+            remote_version=version,
+            associated=ids,
+        )
+    return render_create(action.contract, action.profile, mapped(candidate), idempotency_key=create_key, associated=ids)
+
+
+def missing_associations(locked: Locked) -> tuple[str, ...]:
+    """References without a record, without a remote record for good, or without one where only updates carry it."""
+    found = [target for target in locked.targets if target.standing is not Standing.READY]
+    lost = [target.reference.name for target in found if target.standing is Standing.MOVED]
+    late = [target.reference.name for target in found if target.reference.mode == "update_only"]
+    return tuple(dict.fromkeys((*locked.references.missing, *lost, *late)))
+
+
+def missing_evidence(locked: Locked) -> tuple[dict[str, object], ...]:
+    """The same for people, with the record that is meant where there is one."""
+    names = set(missing_associations(locked))
+    return tuple(target.evidence() for target in locked.targets if target.reference.name in names)
+
+
+def waits_of(locked: Locked) -> list[LinkKey]:
+    """Whom a create of this record would wait for."""
+    return [target.reference.link_key for target in locked.awaited]
+
+
+def named(references: Sequence[Reference | None], key: LinkKey) -> str:
+    """The record that a key stands for, in words, as far as the references tell."""
+    found = next((one for one in references if one is not None and one.link_key == key), None)
+    return key if found is None else f"{found.source_object} {found.record_id}"
+
+
+def stop_of(locked: Locked) -> Target | None:
+    """The target that decides how a deferred create is held."""
+    return worst(locked.awaited)
 
 
 def freeze_authority(candidate: Candidate, now: dt.datetime) -> Document:
@@ -183,9 +261,10 @@ def freeze_writeback(candidate: Candidate) -> WritebackSnapshot | None:
 
 
 def is_carried(locked: Locked) -> bool:
-    """Whether the wanted version was acknowledged, or an open update brings it."""
-    slot = locked.slot
-    return locked.open.update is not None or slot.acknowledged_version >= slot.wanted_version
+    """Whether the wanted version was acknowledged, or an open update brings it; a call of its own brings nothing."""
+    slot, update = locked.slot, locked.open.update
+    brings = update is not None and update.association is None
+    return brings or slot.acknowledged_version >= slot.wanted_version
 
 
 def waiting(locked: Locked, refusal: Refusal) -> Outcome | None:
@@ -199,6 +278,14 @@ def outcome_of(plan: Plan, version: WantedVersion, attempt: AttemptId | None) ->
     """What a recorded version came to."""
     about = about_of(plan.locked.candidate)
     refusal = plan.refusal
+    if plan.defers and attempt is not None:
+        return Deferred(
+            about=about,
+            attempt_id=attempt,
+            ordinal=version.ordinal,
+            version=version.version,
+            waits_for=tuple(waits_of(plan.locked)),
+        )
     if plan.creates and attempt is not None:
         return Reserved(about=about, attempt_id=attempt, ordinal=version.ordinal, version=version.version)
     if refusal is None or refusal.code in (Code.CREATE_ACTIVE, Code.UPDATE_AMBIGUOUS):
@@ -245,5 +332,5 @@ def waits_for_update(locked: Locked) -> bool:
     update = locked.open.update
     if update is None:
         return False
-    never_rendered = update.freeze_count == 0
+    never_rendered = update.freeze_count == 0 and update.association is None
     return never_rendered or update.in_doubt or update.status not in REPLACEABLE

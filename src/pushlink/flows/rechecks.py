@@ -7,13 +7,15 @@ credential, the link, or the clock past the end of a replay contract.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pushlink.errors import Code
 from pushlink.flows.replaying import later
 from pushlink.flows.step_items import Permission
-from pushlink.protocol.states import CreateEvent, Operation, UpdateEvent
+from pushlink.protocol.snapshots import LinkKey
+from pushlink.protocol.states import USABLE_LINKS, CreateEvent, Operation, UpdateEvent
+from pushlink.protocol.waiting import Target
 from pushlink.store.lifecycle import Claims, Move
 from pushlink.store.rows import LinkRow
 
@@ -48,6 +50,16 @@ def what_changed(
     if link is None or link.id != item.link_id or link.row_version != item.link_version:
         return "the link changed"
     return "the mapping was revalidated" if link.mapping_fingerprint != item.link_mapping else None
+
+
+def moved_target(targets: Sequence[Target], locked: Mapping[LinkKey, LinkRow]) -> str | None:
+    """Whether a record that the request names has another remote record by now, or none (D-31)."""
+    for reference in (target.reference for target in targets):
+        link = locked.get(reference.link_key)
+        is_same = link is not None and (link.id, link.remote_id) == (reference.link_id, reference.remote_id)
+        if link is None or not is_same or link.status not in USABLE_LINKS:
+            return f"the remote record of {reference.source_object} {reference.record_id} is another one"
+    return None
 
 
 def withdrawal(item: Permission, change: str, now: dt.datetime) -> Move:

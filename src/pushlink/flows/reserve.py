@@ -16,7 +16,10 @@ import sqlalchemy as sa
 
 from pushlink.errors import Code, ConfigurationError
 from pushlink.flows.again import drift_of_earlier
+from pushlink.flows.associations import Question, References, read_targets, refer, with_targets
 from pushlink.flows.candidates import Candidate, SaveItem, gather, mapped, read_again
+from pushlink.flows.completing import unfinished_request
+from pushlink.flows.cycles import found_cycles
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.outcomes import Outcome, Unchanged
 from pushlink.flows.plans import (
@@ -27,16 +30,21 @@ from pushlink.flows.plans import (
     freeze_authority,
     freeze_writeback,
     is_carried,
+    missing_associations,
+    missing_evidence,
     outcome_of,
     refused,
     render_candidate,
+    stop_of,
     unresolved,
     values_digest,
     waiting,
     waits_for_update,
+    waits_of,
 )
 from pushlink.flows.touch import suspend_lost_links
 from pushlink.flows.world import World
+from pushlink.protocol.associations import write_vector
 from pushlink.protocol.drift import blocks_new_create, stops_update
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.gates import BEFORE_CREATE, BEFORE_UPDATE, Facts, first_refusal
@@ -50,20 +58,22 @@ from pushlink.protocol.snapshots import (
 from pushlink.protocol.states import (
     UNSETTLED,
     USABLE_LINKS,
+    AttemptStatus,
     Lane,
     Operation,
     UpdateEvent,
 )
-from pushlink.store import attempts, lifecycle, links, requests, slots
+from pushlink.protocol.waiting import HOLD_OF, LOOK_PAUSE_MIN
+from pushlink.store import associations, attempts, lifecycle, links, requests, slots
 from pushlink.store.active import ActiveCatalog
 from pushlink.store.catalog import Deployment, read_deployment, read_unresolved_slots
 from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import Claims, Move, Moved, NewAttempt
-from pushlink.store.rows import LinkRow, RequestRow, SlotIdentity, SlotRow, write_headers, write_names
+from pushlink.store.rows import DueRow, LinkRow, RequestRow, SlotIdentity, SlotRow, write_headers, write_names
 from pushlink.store.slots import Wanted, WantedVersion
 
 #: The channel that wakes workers when the host's transaction commits.
-WAKE_CHANNEL: Final = "pushlink_due"
+WAKE_CHANNEL: Final = associations.WAKE_CHANNEL
 
 
 class Reservation:
@@ -105,7 +115,8 @@ class Reservation:
         deployment: Deployment,
         now: dt.datetime,
     ) -> list[tuple[int, Outcome]]:
-        plans = [self._plan(locked) for locked in self._lock(conn, group, catalog, deployment, now=now)]
+        locked_rows = found_cycles(conn, list(self._lock(conn, group, catalog, deployment, now=now)))
+        plans = [self._plan(locked) for locked in locked_rows]
         records = [plan for plan in plans if plan.outcome is None]
         versions = slots.record_wanted(conn, [self._wanted(plan, now) for plan in records], now=now)
         self._replace_open_updates(conn, records, actor=actor, now=now)
@@ -134,11 +145,14 @@ class Reservation:
         open_attempts = attempts.read_open_attempts(conn, keys)
         unresolved = read_unresolved_slots(conn, [candidate.action.slots for candidate in group])
         again = read_again(self._world, conn, group)
+        references = refer(self._world, conn, again, catalog)
+        targets = read_targets(conn, [_question(c, r) for c, r in zip(again, references, strict=True)])
         known = [link for link in there if link is not None]
         self._world.thaw(conn, [link.profile_digest for link in known], [link.action_digest for link in known])
         free = {k: by_key[k] for k, link, at in zip(keys, there, open_attempts, strict=True) if not (link or at.create)}
         earlier = drift_of_earlier(self._world, self._drifting, conn, free, catalog)
-        for candidate, link, occupied, old in zip(again, there, open_attempts, unresolved, strict=True):
+        facts = zip(again, there, open_attempts, unresolved, references, targets, strict=True)
+        for candidate, link, occupied, old, referred, found in facts:
             generation, problems = self._generation(candidate)
             yield Locked(
                 candidate=candidate,
@@ -147,11 +161,15 @@ class Reservation:
                 open=occupied,
                 unresolved_slots=old,
                 drift=earlier.get(candidate.link_key, ()) if link is None else self._drifting.of_link(link, catalog),
-                values_digest=values_digest(candidate),
+                values_digest=values_digest(candidate, referred),
                 generation=generation,
                 freeze_problems=problems,
-                request=render_candidate(candidate, link, create_key=self._next_key(by_key[candidate.link_key])),
+                request=render_candidate(
+                    candidate, link, referred, found, create_key=self._next_key(by_key[candidate.link_key])
+                ),
                 recovery_mode=_is_recovering(deployment, link),
+                references=referred,
+                targets=found,
             )
 
     def _next_key(self, slot: SlotRow) -> str:
@@ -171,6 +189,7 @@ class Reservation:
         refusal = first_refusal(BEFORE_UPDATE if is_update else BEFORE_CREATE, facts)
         is_wanted = (
             slot.wanted_values_digest == locked.values_digest
+            and slot.wanted_associations == locked.wanted_associations
             and slot.wanted_state != "stale_mapping"
             and slot.wanted_version > 0
         )
@@ -206,6 +225,10 @@ class Reservation:
             freeze_problems=locked.freeze_problems,
             render_failure=locked.request if isinstance(locked.request, RenderFailure) else None,
             drift=stops_update(locked.drift) if is_update else blocks_new_create(locked.drift),
+            missing_associations=missing_associations(locked),
+            missing_records=missing_evidence(locked),
+            denied_associations=locked.references.denied,
+            association_cycle=() if is_update else locked.cycle,
         )
 
     def _wanted(self, plan: Plan, now: dt.datetime) -> Wanted:
@@ -216,6 +239,7 @@ class Reservation:
             values_digest=plan.locked.values_digest,
             authority=freeze_authority(candidate, now).text,
             mapping_fingerprint=candidate.action.mapping_fingerprint,
+            associations=plan.locked.wanted_associations,
             takes_ordinal=plan.creates,
         )
 
@@ -257,6 +281,7 @@ class Reservation:
         new: list[NewAttempt] = []
         frozen: list[RequestRow] = []
         documents: list[Document] = []
+        reserving = [plan for plan in plans if plan.creates or plan.updates]
         for plan, version in zip(plans, versions, strict=True):
             if not (plan.creates or plan.updates):
                 continue
@@ -265,11 +290,12 @@ class Reservation:
             if plan.creates:
                 profile = self._profile(plan.locked)
                 documents += [profile, plan.locked.candidate.action.document]
-                frozen.append(self._request(plan.locked, attempt, profile, now))
+                frozen.append(self._request(plan, attempt, profile, now))
         answers = lifecycle.insert_attempts(conn, new, now=now)
         won = {a.id for a, answer in zip(new, answers, strict=True) if isinstance(answer, Moved)}
         requests.keep_documents(conn, documents, now=now)
         requests.insert_requests(conn, [row for row in frozen if row.attempt_id in won])
+        self._hold_deferred(conn, [(p, a) for p, a in zip(reserving, new, strict=True) if a.id in won], actor, now)
         return {attempt.link_key: attempt.id for attempt in new if attempt.id in won}
 
     def _attempt(self, plan: Plan, version: WantedVersion, *, actor: str, now: dt.datetime) -> NewAttempt:
@@ -282,11 +308,11 @@ class Reservation:
             tenant=slot.tenant,
             destination_slot_id=slot.destination_slot_id,
             operation=Operation.CREATE if plan.creates else Operation.UPDATE,
-            lane=Lane.CONFIGURED,
+            lane=Lane.DEFERRED_ASSOCIATION if plan.defers else Lane.CONFIGURED,
             ordinal=version.ordinal if plan.creates else 0,
             version=version.version,
             freeze_count=1 if plan.creates else 0,
-            not_before=now if replaced is None else max(now, replaced.not_before),
+            not_before=_due_at(plan, now),
             expires_at=None if wait_ms is None else now + dt.timedelta(milliseconds=wait_ms),
             retry_count=0 if replaced is None else replaced.retry_count,
             actor=actor,
@@ -296,12 +322,48 @@ class Reservation:
         action = locked.candidate.action
         return self._world.profile_document(action.profile, action.profile_digest, locked.generation)
 
-    def _request(self, locked: Locked, attempt: NewAttempt, profile: Document, now: dt.datetime) -> RequestRow:
+    def _hold_deferred(
+        self, conn: sa.Connection, items: Sequence[tuple[Plan, NewAttempt]], actor: str, now: dt.datetime
+    ) -> None:
+        """Keep each deferred create from being claimed until what it refers to has its remote record (DL-02)."""
+        held = [(attempt, stop) for plan, attempt in items if plan.defers and (stop := stop_of(plan.locked))]
+        attempts.set_holds(
+            conn,
+            [
+                attempts.SetHold(
+                    row=_as_due(attempt),
+                    hold=HOLD_OF[stop.standing],
+                    reason_code=None,
+                    detail=stop.evidence(),
+                    actor=actor,
+                )
+                for attempt, stop in held
+            ],
+            now=now,
+        )
+        associations.insert_waits(
+            conn,
+            [
+                associations.Wait(attempt_id=attempt.id, link_key=attempt.link_key, target_link_key=key)
+                for plan, attempt in items
+                if plan.defers
+                for key in waits_of(plan.locked)
+            ],
+        )
+
+    def _request(self, plan: Plan, attempt: NewAttempt, profile: Document, now: dt.datetime) -> RequestRow:
+        """What a create is made of: its whole request or, while it waits, the values that it will be made of."""
+        locked = plan.locked
         action, request = locked.candidate.action, locked.request
         if not isinstance(request, FrozenRequest):
             msg = "a create is reserved only after it was rendered"
             raise TypeError(msg)
         writeback = freeze_writeback(locked.candidate)
+        vector = locked.references.vector
+        if plan.defers:
+            request = unfinished_request(request.method, mapped(locked.candidate))
+        else:
+            vector = with_targets(vector, locked.targets)
         return RequestRow(
             attempt_id=attempt.id,
             freeze=1,
@@ -319,7 +381,7 @@ class Reservation:
             mapping_fingerprint=action.mapping_fingerprint,
             body_fingerprint=action.body_fingerprint,
             authority=freeze_authority(locked.candidate, now).text,
-            association_vector="[]",
+            association_vector=write_vector(vector),
             writeback=writeback.document().text if writeback is not None else None,
             created_at=now,
         )
@@ -338,6 +400,35 @@ def _rounds(candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
                 taken[candidate.link_key] = candidate
         yield [taken[key] for key in sorted(taken)]
         waiting = rest
+
+
+def _question(candidate: Candidate, references: References) -> Question:
+    return Question(
+        tenant=candidate.item.tenant,
+        references=tuple(entry for entry in references.vector if entry is not None),
+    )
+
+
+def _due_at(plan: Plan, now: dt.datetime) -> dt.datetime:
+    replaced = plan.locked.open.update
+    if plan.defers:
+        return now + LOOK_PAUSE_MIN
+    return now if replaced is None else max(now, replaced.not_before)
+
+
+def _as_due(attempt: NewAttempt) -> DueRow:
+    """A create that this transaction has just inserted, as what a hold is set on."""
+    return DueRow(
+        id=attempt.id,
+        link_key=attempt.link_key,
+        tenant=attempt.tenant,
+        operation=attempt.operation,
+        status=AttemptStatus.PENDING,
+        hold_code=None,
+        claim_count=0,
+        expires_at=attempt.expires_at,
+        row_version=1,
+    )
 
 
 def _is_recovering(deployment: Deployment, link: LinkRow | None) -> bool:

@@ -10,8 +10,9 @@ from pushlink.errors import Code
 from pushlink.flows.mirrors import MirrorDue
 from pushlink.ports import RecordRef, StateSeen
 from pushlink.protocol.evidence import StoredReply
-from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, Document, LocatorKey, WritebackSnapshot
+from pushlink.protocol.snapshots import AttemptId, ClaimToken, Digest, Document, LinkKey, LocatorKey, WritebackSnapshot
 from pushlink.protocol.states import CreateEvent, Hold, UpdateEvent
+from pushlink.protocol.waiting import Target
 from pushlink.store.attempts import Checkpoint
 from pushlink.store.circuits import Health
 from pushlink.store.credential_states import CredentialKey
@@ -42,6 +43,7 @@ class Settle:
     suspends: Suspension | None = None  # the link that this claim met lost its lineage
     throttle: Throttle | None = None  # what the read before an update says to everybody who would ask the remote next
     look_up_ms: int | None = None  # a create that ends in doubt: its record is looked for that much later
+    awaits: tuple[LinkKey, ...] = ()  # records whose finalization ends the hold that this sets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ class Permission:
     link_mapping: Digest | None = None
     replay_until: dt.datetime | None = None  # a create in doubt: when its replay contract ends
     look_up_ms: int | None = None  # where it ends instead: its record is looked for that much later
+    targets: tuple[Target, ...] = ()  # records that the request names, by the remote ids that it names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,8 @@ class Answer:
     counts_as_retry: bool = False
     in_doubt: bool | None = None
     link: LinkRow | None = None  # a create: the link to insert; its `id` is fresh
+    is_partial: bool = False  # a create that left something for an update to say
+    called: str | None = None  # an association's call of its own: the local id of the record that it was about
     writeback: WritebackSnapshot | None = None
     values_digest: Digest | None = None
     suspends: bool = False  # an update: suspend the link in the same transaction

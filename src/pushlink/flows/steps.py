@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from pushlink.errors import Code, Contended, ProtocolViolation
 from pushlink.flows import looking
 from pushlink.flows.allowing import spread
-from pushlink.flows.followups import Followup, insert_followups
+from pushlink.flows.followups import Followup, after_answer, after_call, called_by, insert_followups, with_called
 from pushlink.flows.marks import BEHIND, raise_mark
 from pushlink.flows.mirrors import MirrorDue, Mirrors
-from pushlink.flows.rechecks import what_changed, withdrawal
+from pushlink.flows.rechecks import moved_target, what_changed, withdrawal
 from pushlink.flows.relocating import relocate_links
 from pushlink.flows.replaying import later
 from pushlink.flows.step_items import (
@@ -49,7 +49,7 @@ from pushlink.protocol.states import (
     UpdateEvent,
     follow_create,
 )
-from pushlink.store import attempts, lifecycle, links, requests, responses, slots
+from pushlink.store import associations, attempts, lifecycle, links, requests, responses, slots
 from pushlink.store.attempts import LeaseLost, Release, Wait
 from pushlink.store.circuits import note_health
 from pushlink.store.credential_states import refuse_credentials
@@ -78,6 +78,14 @@ class Steps:
         moves = [replace(i.move, look_up_at=later(now, i.look_up_ms)) for i in items]
         results = lifecycle.move_attempts(conn, moves, now=now)
         happened = [i for i, result in zip(items, results, strict=True) if isinstance(result, Moved)]
+        associations.insert_waits(
+            conn,
+            [
+                associations.Wait(attempt_id=i.move.attempt_id, link_key=i.move.link_key, target_link_key=key)
+                for i in happened
+                for key in i.awaits
+            ],
+        )
         self._suspend_links(conn, [i.suspends for i in happened if i.suspends is not None], now)
         note_throttles(conn, [throttle for i in happened if (throttle := i.throttle) is not None], now=now)
         slots.acknowledge_versions(
@@ -104,7 +112,7 @@ class Steps:
         insert_followups(
             conn,
             [
-                Followup(slot=slot, after=i.judged, actor=i.move.actor)
+                Followup(slot=slot, after=after_call(i.judged, slot), actor=i.move.actor)
                 for i in happened
                 if i.judged is not None and (slot := locked[i.move.link_key]) is not None
             ],
@@ -125,11 +133,13 @@ class Steps:
             return [Withheld(because=BEHIND) for _ in items]
         revision = self.world.catalog.share_revision(conn)
         exist = self.world.records.records_exist(conn, [i.source for i in items])
-        locked = links.read_links(conn, [i.attempt.link_key for i in items if i.link_id], lock=True)
+        named = [target.reference.link_key for i in items for target in i.targets]
+        locked = links.read_links(conn, [*(i.attempt.link_key for i in items if i.link_id), *named], lock=True)
         by_key = {link.link_key: link for link in locked if link is not None}
         generations = self._generations(items)
         changed = [
             what_changed(item, revision, there, by_key.get(item.attempt.link_key), generations, now)
+            or moved_target(item.targets, by_key)
             for item, there in zip(items, exist, strict=True)
         ]
         fit = [item for item, change in zip(items, changed, strict=True) if change is None]
@@ -174,7 +184,10 @@ class Steps:
                 msg = "A claim went while its answer was written."
                 raise Contended(msg, evidence={"attempt_id": item.attempt.id})  # the next try reads that it is gone
         slots.acknowledge_versions(conn, [a for i in fresh if (a := _acknowledgement(i, linked)) is not None])
-        slots.forget_applied(conn, [i.attempt.link_key for i in fresh if i.event is UpdateEvent.UNKNOWN])
+        slots.forget_applied(
+            conn, [i.attempt.link_key for i in fresh if i.event is UpdateEvent.UNKNOWN and not i.called]
+        )
+        slots.write_called(conn, [c for i in fresh if (c := called_by(i, locked[i.attempt.link_key])) is not None])
         self._await_lookups(conn, [(i, i.look_up_after_ms) for i in fresh if i.look_up_after_ms is not None], now)
         refuse_credentials(conn, [key for i in fresh if (key := i.refused_credential) is not None], now=now)
         self._note_limits(conn, fresh, now)
@@ -184,7 +197,7 @@ class Steps:
         insert_followups(
             conn,
             [
-                Followup(slot=slot, after=i.attempt, actor=i.actor)
+                Followup(slot=with_called(i, slot), after=after_answer(i, slot), actor=i.actor)
                 for i in fresh
                 if _opens_the_way(i, linked) and (slot := locked[i.attempt.link_key]) is not None
             ],
@@ -415,6 +428,8 @@ def _answer_move(item: Answer, linked: bool | None, conflict: Mapping[str, objec
 
 
 def _acknowledgement(item: Answer, linked: Mapping[AttemptId, bool]) -> Acknowledgement | None:
+    if item.is_partial or item.called is not None:
+        return None
     if linked.get(item.attempt.id) or item.event is UpdateEvent.APPLIED:
         return Acknowledgement(
             link_key=item.attempt.link_key, version=item.attempt.version, values_digest=item.values_digest

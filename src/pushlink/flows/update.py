@@ -12,22 +12,35 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pushlink.errors import Code, invariant
+from pushlink.flows.associations import with_targets
 from pushlink.flows.claimed import ClaimedUpdate, Frozen
 from pushlink.flows.create import record_tx
 from pushlink.flows.effects import Effect, Flow, Send, Tx
-from pushlink.flows.fetching import Unfetched, fetch_request, is_unfetched, judge_fetched
+from pushlink.flows.fetching import Unfetched, associated_ids, fetch_request, is_unfetched, judge_fetched
 from pushlink.flows.sending import answer_of, checkpoint_of, history_of, wire_request
 from pushlink.flows.step_items import Answer, ClaimGone, Granted, NewId, Permission, Settle, Suspension
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
+from pushlink.protocol.association_calls import call_contract, render_call
+from pushlink.protocol.associations import Vector, read_called, read_vector, write_vector
+from pushlink.protocol.contracts import ActionContract
 from pushlink.protocol.drift import Hit, stops_update, suspends_link
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.identity import locator_key, update_idempotency_key
 from pushlink.protocol.outcome import History, Verdict, interpret, update_event
 from pushlink.protocol.render import render_update
-from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, ProfileSnapshot, SourceValues
+from pushlink.protocol.snapshots import (
+    ActionSnapshot,
+    Digest,
+    Document,
+    FrozenRequest,
+    ProfileSnapshot,
+    SourceValues,
+)
+from pushlink.protocol.snapshots import digest as document_digest
 from pushlink.protocol.states import USABLE_LINKS, Hold, Operation, UpdateEvent
+from pushlink.protocol.waiting import HOLD_OF, Standing, Target, look_pause, worst
 from pushlink.store.active import ActiveAction
 from pushlink.store.lifecycle import Claims, Move
 from pushlink.store.rows import LinkRow, RequestRow, slots_of, write_headers, write_names
@@ -97,7 +110,11 @@ def judge_update(claimed: ClaimedUpdate, world: World) -> Ready | Settle | Unfet
     """
     slot, link, current = claimed.slot, claimed.link, claimed.current
     if link is None or link.status not in USABLE_LINKS:
-        return _obsolete(claimed, Code.LINK_MISSING if link is None else Code.LINK_SUSPENDED)
+        over = _obsolete(claimed, Code.LINK_MISSING if link is None else Code.LINK_SUSPENDED)
+        # What a link that cannot be used still owes is due again when somebody validates it.
+        return over if claimed.attempt.association is None else replace(over, judged=None)
+    if claimed.attempt.association is not None:
+        return _judge_call(claimed, claimed.attempt.association, link, world)
     version = _version(claimed)
     if version <= slot.acknowledged_version:
         return _obsolete(claimed, Code.OUTDATED)
@@ -105,6 +122,22 @@ def judge_update(claimed: ClaimedUpdate, world: World) -> Ready | Settle | Unfet
         return _obsolete(claimed, Code.OUTDATED)  # given back, and a newer version replaces it whole
     if claimed.request is None and slot.wanted_values_digest == slot.applied_values_digest:
         return replace(_obsolete(claimed, Code.SAME_AS_APPLIED), acknowledges=version)
+    if (stop := _judge_world(claimed, link)) is not None:
+        return stop
+    if current is None:
+        return _held(claimed, Code.DRIFT, Hold.DRIFT, {"surfaces": ["action_slot"]})
+    reads = is_unfetched(claimed, current.contract.update, link)
+    if claimed.request is not None and not reads and _names_the_same(claimed, claimed.request.row):
+        return _frozen(claimed, claimed.request, link)
+    if slot.wanted_mapping_fingerprint != current.mapping_fingerprint:
+        return replace(_obsolete(claimed, Code.STALE_MAPPING), outdates_wanted=True)
+    if reads:
+        return Unfetched(link=link, current=current, version=version)
+    return _rendered(claimed, link, current, version, world, link.remote_version)
+
+
+def _judge_world(claimed: ClaimedUpdate, link: LinkRow) -> Settle | None:
+    """What stops any request to this link: drift, the credential, the author, a record that it refers to."""
     lost = suspends_link(claimed.drift)
     if lost:
         return _suspended(claimed, link, lost)
@@ -112,18 +145,51 @@ def judge_update(claimed: ClaimedUpdate, world: World) -> Ready | Settle | Unfet
         return _held(claimed, Code.UNAUTHENTICATED, Hold.CREDENTIAL, {"because": "the remote refused this credential"})
     if not claimed.user_active:
         return _held(claimed, Code.AUTHORITY_UNAVAILABLE, Hold.USER_INACTIVE, {"user": "inactive"})
-    stopping = stops_update(claimed.drift)
-    if stopping or current is None:
-        surfaces = [hit.surface.value for hit in stopping] or ["action_slot"]
-        return _held(claimed, Code.DRIFT, Hold.DRIFT, {"surfaces": surfaces})
-    reads = is_unfetched(claimed, current.contract.update, link)
-    if claimed.request is not None and not reads:
-        return _frozen(claimed, claimed.request, link)
-    if slot.wanted_mapping_fingerprint != current.mapping_fingerprint:
-        return replace(_obsolete(claimed, Code.STALE_MAPPING), outdates_wanted=True)
-    if reads:
-        return Unfetched(link=link, current=current, version=version)
-    return _rendered(claimed, link, current, version, world, link.remote_version)
+    if stopping := stops_update(claimed.drift):
+        return _held(claimed, Code.DRIFT, Hold.DRIFT, {"surfaces": [hit.surface.value for hit in stopping]})
+    target = worst(claimed.targets)
+    return None if target is None else _awaiting(claimed, target)
+
+
+def _judge_call(claimed: ClaimedUpdate, name: str, link: LinkRow, world: World) -> Ready | Settle:
+    """The call of one association: for the record that is meant now, and only while it was not told."""
+    slot, current = claimed.slot, claimed.current
+    reference = next((target.reference for target in claimed.targets), None)
+    told = read_called(slot.called_associations).get(name)
+    if reference is None or told == reference.record_id:
+        return _obsolete(claimed, Code.OUTDATED)
+    if (stop := _judge_world(claimed, link)) is not None:
+        return stop
+    contract = None if current is None else call_contract(current.contract, name)
+    if current is None or contract is None:
+        return _held(claimed, Code.DRIFT, Hold.DRIFT, {"surfaces": ["action_slot"]})
+    frozen = render_call(current.contract, current.profile, reference, link.remote_id)
+    if isinstance(frozen, RenderFailure):
+        detail = {"message": frozen.message, **frozen.evidence}
+        # Not due again by itself: it would not render either.
+        return replace(_ended(claimed, UpdateEvent.FAIL_VALIDATION, frozen.code, detail), judged=None)
+    digest = Digest(slot.applied_values_digest or "")
+    ready = _ready(
+        claimed,
+        link,
+        current,
+        frozen,
+        world,
+        vector=(reference,),
+        digest=digest,
+        read_as=contract,
+        version=claimed.attempt.version,
+    )
+    # Calls for several records may have equal bytes: what tells them apart is their route.
+    about = document_digest({"association": name, "path": frozen.path, "body": frozen.body_digest})
+    key = update_idempotency_key(world.secret, slot.link_key, ready.version, about)
+    return replace(ready, request=replace(ready.request, idempotency_key=key))
+
+
+def _names_the_same(claimed: ClaimedUpdate, request: RequestRow) -> bool:
+    """Whether a request that was frozen before names the remote records that it would name now."""
+    before = {entry.name: entry.remote_id for entry in read_vector(request.association_vector) if entry is not None}
+    return all(before.get(t.reference.name) == t.reference.remote_id for t in claimed.targets)
 
 
 def _frozen(claimed: ClaimedUpdate, request: Frozen, link: LinkRow) -> Ready | Settle:
@@ -151,10 +217,36 @@ def _rendered(
     slot = claimed.slot
     invariant(slot.wanted_values is not None, "an update waits for values that nobody wants", link_key=slot.link_key)
     values = SourceValues.read(slot.wanted_values or "")
-    frozen = render_update(current.contract, current.profile, values, link.remote_id, remote_version=remote_version)
+    vector = with_targets(read_vector(slot.wanted_associations), claimed.targets)
+    frozen = render_update(
+        current.contract,
+        current.profile,
+        values,
+        link.remote_id,
+        remote_version=remote_version,
+        associated=associated_ids(claimed, current),
+    )
     if isinstance(frozen, RenderFailure):
         detail = {"message": frozen.message, **frozen.evidence}
         return _ended(claimed, UpdateEvent.FAIL_VALIDATION, frozen.code, detail)
+    digest = Digest(slot.wanted_values_digest or "")
+    return _ready(claimed, link, current, frozen, world, vector=vector, digest=digest, version=version)
+
+
+def _ready(
+    claimed: ClaimedUpdate,
+    link: LinkRow,
+    current: ActiveAction,
+    frozen: FrozenRequest,
+    world: World,
+    *,
+    vector: Vector,
+    digest: Digest,
+    version: int,
+    read_as: ActionContract | None = None,
+) -> Ready:
+    """A request that this claim renders; it is frozen with the checkpoint."""
+    slot = claimed.slot
     profile = world.profile_document(current.profile, current.profile_digest, claimed.generation)
     request = RequestRow(
         attempt_id=claimed.attempt.id,
@@ -165,7 +257,7 @@ def _rendered(
         headers=write_headers(frozen.headers),
         body=frozen.body,
         body_digest=frozen.body_digest,
-        values_digest=Digest(slot.wanted_values_digest or ""),
+        values_digest=digest,
         install_id=current.install_id,
         names=write_names(current.names),
         profile_digest=profile.digest,
@@ -173,7 +265,7 @@ def _rendered(
         mapping_fingerprint=current.mapping_fingerprint,
         body_fingerprint=current.body_fingerprint,
         authority=slot.wanted_authority or "",
-        association_vector=None,
+        association_vector=write_vector(vector) if vector else None,
         writeback=None,
         created_at=claimed.attempt.updated_at,
     )
@@ -184,7 +276,7 @@ def _rendered(
         version=version,
         link=link,
         profile=ProfileSnapshot(contract=current.profile, credential_generation=claimed.generation),
-        action=ActionSnapshot(contract=current.contract),
+        action=ActionSnapshot(contract=read_as or current.contract),
     )
 
 
@@ -205,6 +297,7 @@ def _permission(claimed: ClaimedUpdate, ready: Ready, steps: Steps) -> Permissio
         link_id=ready.link.id,
         link_version=ready.link.row_version,
         link_mapping=ready.link.mapping_fingerprint,
+        targets=claimed.targets,
     )
 
 
@@ -218,6 +311,9 @@ def _answer(
     world: World,
 ) -> Answer:
     event = update_event(verdict)
+    is_call = claimed.attempt.association is not None
+    if is_call and event in _SUSPENDS:
+        event = UpdateEvent.REJECT  # either of two records may be gone: the call is refused, and the link stands
     answer = answer_of(
         claimed,
         world,
@@ -228,6 +324,8 @@ def _answer(
         verdict=verdict,
         event=event,
     )
+    if is_call:
+        return replace(answer, called=next(target.reference.record_id for target in claimed.targets))
     has_version = verdict.remote_version is not None or ready.link.remote_version is not None
     return replace(
         answer,
@@ -258,6 +356,8 @@ def _other_names(claimed: ClaimedUpdate, link: LinkRow) -> str | None:
 
 def _version(claimed: ClaimedUpdate) -> int:
     """The wanted version that this claim is about: the one that was rendered, or the newest that it read."""
+    if claimed.attempt.association is not None:
+        return claimed.attempt.version
     return claimed.attempt.version if claimed.request else claimed.slot.wanted_version
 
 
@@ -290,6 +390,19 @@ def _suspended(claimed: ClaimedUpdate, link: LinkRow, lost: Sequence[Hit]) -> Se
 def _held(claimed: ClaimedUpdate, code: Code, hold: Hold, detail: Mapping[str, object]) -> Settle:
     evidence = {**detail, "catalog_revision": claimed.catalog_revision}
     return Settle(move=replace(_move(claimed, UpdateEvent.GIVE_BACK, code, evidence), hold=hold, claims=Claims.FORGIVE))
+
+
+def _awaiting(claimed: ClaimedUpdate, target: Target) -> Settle:
+    """The hold of an update whose new target has no remote record yet, or lost it."""
+    attempt = claimed.attempt
+    held = _held(claimed, Code.ASSOCIATION_MISSING, HOLD_OF[target.standing], target.evidence())
+    pause = look_pause(attempt.updated_at - attempt.created_at)
+    stopping = (each for each in claimed.targets if each.standing is not Standing.READY)
+    return replace(
+        held,
+        move=replace(held.move, not_before=attempt.updated_at + pause),
+        awaits=tuple(each.reference.link_key for each in stopping),
+    )
 
 
 def _move(claimed: ClaimedUpdate, event: UpdateEvent, code: Code, detail: Mapping[str, object]) -> Move:

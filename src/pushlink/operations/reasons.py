@@ -289,6 +289,7 @@ PARKING: Final = frozenset(
         _C.DRIFT,
         _C.STALE_MAPPING,
         _C.LINK_RETIRED,
+        _C.ASSOCIATION_MISSING,
         _C.LINEAGE_UNRESOLVED,
         _C.RECOVERY_MODE,
     }

@@ -36,6 +36,7 @@ class Reference:
     mode: Mode
     source_object: str
     record_id: str
+    action_slot_id: str
     link_key: LinkKey
     link_id: str | None = None
     remote_id: str | None = None
@@ -152,3 +153,32 @@ def find_cycle(edges: Mapping[LinkKey, Sequence[LinkKey]], start: LinkKey) -> tu
                 came_from[target] = key
                 waiting.append(target)
     return None
+
+
+def read_called(text: str | None) -> dict[str, str]:
+    """What calls of their own have told the remote, or had refused: the other record's local id by association."""
+    if text is None:
+        return {}
+    return {str(name): str(record_id) for name, record_id in thaw("called", text).items()}
+
+
+def write_called(called: Mapping[str, str]) -> str:
+    """The inverse of `read_called`."""
+    return freeze("called", dict(called)).text
+
+
+def due_call(vector: Iterable[Reference | None], called: Mapping[str, str]) -> Reference | None:
+    """The first reference whose call of its own was not made yet, or was made for another record."""
+    return next(
+        (
+            entry
+            for entry in vector
+            if entry is not None and entry.mode == "call_after" and called.get(entry.name) != entry.record_id
+        ),
+        None,
+    )
+
+
+def is_only_updated(vector: Iterable[Reference | None]) -> bool:
+    """Whether a create leaves something for an update to say."""
+    return any(entry is not None and entry.mode == "update_only" for entry in vector)

@@ -9,7 +9,9 @@ tree is built once and written last, as JSON, as a form, or as the variables of 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
@@ -99,6 +101,18 @@ def build_body(
             evidence={"body_bytes": len(data), "body_bytes_max": bound},
         )
     return data
+
+
+def complete_json(body: Body, data: bytes, placed: Sequence[tuple[str, Json]]) -> bytes | RenderFailure:
+    """A body that was written before, with more values in it; only a JSON body can be completed."""
+    if body.encoding != "json":
+        return _failure(Code.FREEZE_FAILED, "A body that is no JSON cannot be completed.")
+    root: _Node = json.loads(data, parse_float=Decimal)  # our own writer's text: digits stay as they are
+    base = jsontext.segments(body.insert_at)
+    for target, literal in placed:
+        if problem := _place(root, base + jsontext.segments(target), literal):
+            return _failure(Code.FREEZE_FAILED, f"The association does not fit the body: {problem}.", target)
+    return jsontext.write(root).encode()
 
 
 def _tree(

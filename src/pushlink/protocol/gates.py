@@ -47,6 +47,7 @@ class Facts:
     render_failure: RenderFailure | None
     drift: tuple[Hit, ...]
     missing_associations: tuple[str, ...] = ()
+    missing_records: tuple[Mapping[str, object], ...] = ()  # which records those are, where they are any
     denied_associations: tuple[str, ...] = ()
     association_cycle: tuple[str, ...] = ()
     recovery_mode: bool = False
@@ -282,7 +283,10 @@ _ASSOCIATION_MISSING = Gate(
     code=Code.ASSOCIATION_MISSING,
     refuses=lambda facts: bool(facts.missing_associations),
     message="A record that this one refers to has no remote record to refer to.",
-    evidence=lambda facts: {"associations": list(facts.missing_associations)},
+    evidence=lambda facts: {
+        "associations": list(facts.missing_associations),
+        "records": [dict(record) for record in facts.missing_records],
+    },
 )
 _ASSOCIATION_DENIED = Gate(
     rule="AU-04",
@@ -296,7 +300,7 @@ _ASSOCIATION_CYCLE = Gate(
     code=Code.ASSOCIATION_CYCLE,
     refuses=lambda facts: bool(facts.association_cycle),
     message="Records that are to be created wait for each other in a circle.",
-    evidence=lambda facts: {"associations": list(facts.association_cycle)},
+    evidence=lambda facts: {"cycle": list(facts.association_cycle)},
 )
 _RECOVERY = Gate(
     rule="D-36",
@@ -389,6 +393,8 @@ BEFORE_UPDATE: Final[tuple[Gate, ...]] = (
     _VALUE,
     _SIZE,
     _UPDATE_DRIFT,
+    _ASSOCIATION_DENIED,
+    _ASSOCIATION_MISSING,
     _AMBIGUOUS_UPDATE,
     _REFUSED_VERSION,
     _RECOVERY,

@@ -101,14 +101,18 @@ def update_route(action: ActionContract, profile: ProfileContract) -> str:
     return route_text(update.path, variables=profile.variables, query=update.query, quoting=update.key_quoting)
 
 
-def render_fetch(action: ActionContract, profile: ProfileContract, remote_id: str) -> str | RenderFailure:
+def render_fetch(
+    action: ActionContract, profile: ProfileContract, remote_id: str, *, associated: RemoteIds = _NO_IDS
+) -> str | RenderFailure:
     """The route on which the linked record is read before an update: the update's own, unless the pack says another."""
     if action.update is None or action.update.precondition is None:
         return RenderFailure(code=Code.PATH_UNUSABLE, message="The action reads no record before an update.")
-    return render_read(action, profile, remote_id)
+    return render_read(action, profile, remote_id, associated=associated)
 
 
-def render_read(action: ActionContract, profile: ProfileContract, remote_id: str) -> str | RenderFailure:
+def render_read(
+    action: ActionContract, profile: ProfileContract, remote_id: str, *, associated: RemoteIds = _NO_IDS
+) -> str | RenderFailure:
     """The route on which one remote record is read: as a precondition declares it, or else the update's own."""
     update = action.update
     condition = None if update is None else update.precondition
@@ -123,7 +127,7 @@ def render_read(action: ActionContract, profile: ProfileContract, remote_id: str
         )
     return render_path(
         path,
-        {**profile.variables, REMOTE_ID: remote_id},
+        {**profile.variables, REMOTE_ID: remote_id, **variables_of(action, "update", associated)},
         base_url=profile.base_url,
         path_characters=profile.path_characters,
         query=query,

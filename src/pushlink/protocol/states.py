@@ -264,8 +264,9 @@ USABLE_LINKS: Final = frozenset({LinkStatus.FINALIZED})
 #: A claim of these takes token and lease and leaves the status as it is.
 CLAIMED_IN_PLACE: Final = frozenset({_A.WRITEBACK_PENDING})
 
-#: Holds that a claim looks at again once the catalogue, the credential or the named row may have changed.
-RECHECKED_HOLDS: Final = frozenset({Hold.DRIFT, Hold.CREDENTIAL, Hold.ASSOCIATION_WAITING})
+#: Holds that a claim looks at again once the catalogue or the credential may have changed. Those for another record are
+#: looked at when that record's link is finalized, and after pauses of their own (`waiting.py`).
+RECHECKED_HOLDS: Final = frozenset({Hold.DRIFT, Hold.CREDENTIAL})
 
 #: Where each hold code may stand.
 HOLDS: Final[Mapping[Hold, frozenset[AttemptStatus]]] = {

@@ -100,6 +100,10 @@ class ActiveCatalog:
         """The action of the same owner and action slot where it pushes to now; `None` when it is not in the pack."""
         return self._by_action_slot.get((slots.tenant, slots.connector_owner_key, slots.action_slot_id))
 
+    def find_action(self, tenant: str, connector_owner_key: str, action_slot_id: str) -> ActiveAction | None:
+        """The owner's action of this slot, wherever it pushes to."""
+        return self._by_action_slot.get((tenant, connector_owner_key, action_slot_id))
+
     def former_slots(self, tenant: str, source_object: str) -> tuple[Slots, ...]:
         """The identities under which this object was pushed and is not any more; nobody has resolved them yet."""
         return self._former.get((tenant, source_object), ())

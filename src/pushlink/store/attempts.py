@@ -330,6 +330,7 @@ class SetHold:
     reason_code: str | None
     detail: Mapping[str, object] | None
     actor: str
+    not_before: dt.datetime | None = None  # None: as it was
 
 
 def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime) -> list[bool]:
@@ -345,9 +346,17 @@ def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime
             "new_hold": sa.Text(),
             "new_reason": sa.Text(),
             "new_detail": sa.Text(),
+            "due": UtcTime(),
         },
         [
-            (i.row.id, i.row.row_version, i.hold.value if i.hold else None, i.reason_code, write_json(i.detail))
+            (
+                i.row.id,
+                i.row.row_version,
+                i.hold.value if i.hold else None,
+                i.reason_code,
+                write_json(i.detail),
+                i.not_before,
+            )
             for i in items
         ],
     )
@@ -359,6 +368,7 @@ def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime
             hold_code=h.new_hold,
             reason_code=h.new_reason,
             detail=h.new_detail,
+            not_before=sa.func.coalesce(h.due, t.c.not_before),
             updated_at=sa.bindparam("held_at", now, UtcTime()),
             row_version=t.c.row_version + 1,
         )

@@ -17,6 +17,7 @@ from pushlink.errors import Code
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.snapshots import AttemptId, LinkKey
 from pushlink.protocol.states import Hold, Lane
+from pushlink.protocol.waiting import ASSOCIATION_HOLDS
 from pushlink.store.events import Event, insert_events
 from pushlink.store.responses import read_reply
 from pushlink.store.rows import AttemptRow, columns_of, read_rows
@@ -107,6 +108,8 @@ def clear_hold(
     values: dict[str, Any] = {"hold_code": None, "reason_code": None, "detail": None, "claim_count": 0}
     if forgets_expiry:
         values["expires_at"] = None
+    if row.hold_code in ASSOCIATION_HOLDS:
+        values["not_before"] = now  # it stood for the next look at what the row waits for
     evidence = {"hold": row.hold_code, "vouched": row.hold_code, **detail}
     return _write(conn, row, _UNHELD_EVENT, values, evidence, actor=actor, now=now)
 

@@ -32,6 +32,14 @@ def read_requests(conn: sa.Connection, ids: Sequence[AttemptId]) -> list[Request
     return [found.get(i) for i in ids]
 
 
+def read_first_requests(conn: sa.Connection, ids: Sequence[AttemptId]) -> list[RequestRow | None]:
+    """The first freeze of each attempt: what a save left of a create that waits for another record."""
+    if not ids:
+        return []
+    found = {row.attempt_id: row for row in read_rows(RequestRow, _READ_FIRST(conn, [(i,) for i in ids]))}
+    return [found.get(i) for i in ids]
+
+
 def keep_documents(conn: sa.Connection, documents: Sequence[Document], *, now: dt.datetime) -> None:
     """Keep each document under its digest, once; in digest order, so that two writers never wait for each other."""
     distinct = {document.digest: document for document in documents}
@@ -67,4 +75,13 @@ def _read_statement(rows: sa.FromClause) -> sa.Executable:
     return sa.select(*columns).join_from(rows, t, t.c.attempt_id == rows.c.id).order_by(t.c.freeze)
 
 
-_READ: Final = Batch("ids", {"id": sa.Text()}).prepare(_read_statement)
+def _read_first_statement(rows: sa.FromClause) -> sa.Executable:
+    t = push_request
+    return sa.select(*columns_of(RequestRow, t)).join_from(
+        rows, t, sa.and_(t.c.attempt_id == rows.c.id, t.c.freeze == 1)
+    )
+
+
+_IDS: Final = Batch("ids", {"id": sa.Text()})
+_READ: Final = _IDS.prepare(_read_statement)
+_READ_FIRST: Final = _IDS.prepare(_read_first_statement)

@@ -52,6 +52,7 @@ class AttemptRow:
     not_before: dt.datetime
     expires_at: dt.datetime | None
     remote_id: str | None
+    association: str | None
     created_at: dt.datetime
     updated_at: dt.datetime
     row_version: int
@@ -157,6 +158,9 @@ class SlotVersions:
     tenant: str
     destination_slot_id: str
     wanted_version: int
+    wanted_associations: str | None
+    called_associations: str | None
+    acknowledged_version: int
     applied_values_digest: Digest | None
     refused_version: int
 
@@ -178,6 +182,8 @@ class SlotRow:
     wanted_values_digest: Digest | None
     wanted_authority: str | None
     wanted_mapping_fingerprint: Digest | None
+    wanted_associations: str | None
+    called_associations: str | None
     wanted_state: str | None
     wanted_at: dt.datetime | None
     acknowledged_version: int

@@ -87,6 +87,7 @@ class Wanted:
     values_digest: Digest
     authority: str
     mapping_fingerprint: Digest
+    associations: str | None  # the frozen vector; None for an action without associations
     takes_ordinal: bool  # True when the same transaction reserves a create
 
 
@@ -111,9 +112,21 @@ def record_wanted(conn: sa.Connection, items: Sequence[Wanted], *, now: dt.datet
             "new_digest": sa.Text(),
             "new_authority": sa.Text(),
             "new_mapping": sa.Text(),
+            "new_associations": sa.Text(),
             "takes_ordinal": sa.Boolean(),
         },
-        [(i.link_key, i.values, i.values_digest, i.authority, i.mapping_fingerprint, i.takes_ordinal) for i in items],
+        [
+            (
+                i.link_key,
+                i.values,
+                i.values_digest,
+                i.authority,
+                i.mapping_fingerprint,
+                i.associations,
+                i.takes_ordinal,
+            )
+            for i in items
+        ],
     )
     t, w = push_slot, rows.c
     statement = (
@@ -125,6 +138,7 @@ def record_wanted(conn: sa.Connection, items: Sequence[Wanted], *, now: dt.datet
             wanted_values_digest=w.new_digest,
             wanted_authority=w.new_authority,
             wanted_mapping_fingerprint=w.new_mapping,
+            wanted_associations=w.new_associations,
             wanted_state=sa.null(),
             wanted_at=sa.bindparam("wanted_now", now, UtcTime()),
             create_ordinal=t.c.create_ordinal + sa.case((w.takes_ordinal, 1), else_=0),
@@ -181,6 +195,18 @@ def mark_stale_mapping(conn: sa.Connection, keys: Sequence[LinkKey]) -> None:
     )
 
 
+def write_called(conn: sa.Connection, items: Sequence[tuple[LinkKey, str]]) -> None:
+    """Remember which associations calls of their own have told the remote; call it under the slot's lock."""
+    if not items:
+        return
+    rows = array_rows(conn, "called", {"link_key": sa.Text(), "calls": sa.Text()}, list(items))
+    conn.execute(
+        sa.update(push_slot)
+        .where(push_slot.c.link_key == rows.c.link_key)
+        .values(called_associations=rows.c.calls, row_version=push_slot.c.row_version + 1)
+    )
+
+
 def take_ordinal(conn: sa.Connection, key: LinkKey) -> int:
     """The ordinal of the create that is reserved now, without a new wanted version; call it under the slot's lock."""
     t = push_slot
@@ -220,6 +246,8 @@ def reset_versions(conn: sa.Connection, key: LinkKey) -> None:
             wanted_values_digest=sa.null(),
             wanted_authority=sa.null(),
             wanted_mapping_fingerprint=sa.null(),
+            wanted_associations=sa.null(),
+            called_associations=sa.null(),
             wanted_state=sa.null(),
             wanted_at=sa.null(),
             acknowledged_version=0,

@@ -27,6 +27,8 @@ from pushlink.protocol.states import (
     statuses,
 )
 from pushlink.store.adoption_tables import adoption_receipt
+from pushlink.store.association_tables import association_wait, association_wake
+from pushlink.store.backfill_tables import backfill, backfill_refusal
 from pushlink.store.certificate_tables import contract_certificate
 from pushlink.store.columns import METADATA, PREFIX, UtcTime, count, flag, table, text, time
 from pushlink.store.dialect import partial_index, serial_column
@@ -40,6 +42,10 @@ __all__ = [
     "PREFIX",
     "UtcTime",
     "adoption_receipt",
+    "association_wait",
+    "association_wake",
+    "backfill",
+    "backfill_refusal",
     "contract_certificate",
     "operator_action",
     "principal",
@@ -65,6 +71,11 @@ def _known_hold() -> str:
 
 
 _A = AttemptStatus
+
+#: Held for another record. Literal, as the planner must see that the partial index covers it.
+ASSOCIATION_HELD: Final = (
+    "status = 'pending' AND hold_code IN ('association_blocked', 'association_moved', 'association_waiting')"
+)
 
 remote_link: Final = table(
     "remote_link",
@@ -132,6 +143,8 @@ push_slot: Final = table(
     text("wanted_values_digest", null=True),
     text("wanted_authority", null=True),  # frozen `authority` document of the author of that version
     text("wanted_mapping_fingerprint", null=True),
+    text("wanted_associations", null=True),  # frozen `associations` vector of that version
+    text("called_associations", null=True),  # what calls of their own have told the remote, by association
     text("wanted_state", null=True),  # `stale_mapping`, `refused_version` or null
     time("wanted_at", null=True),
     count("acknowledged_version"),
@@ -178,6 +191,7 @@ push_attempt: Final = table(
     time("not_before"),
     time("expires_at", null=True),
     text("remote_id", null=True),
+    text("association", null=True),  # an update that is one association's call of its own
     time("created_at"),
     time("updated_at"),
     count("row_version", default=1),
@@ -252,6 +266,14 @@ partial_index(
     push_attempt.c.status,
     push_attempt.c.updated_at,
     where="hold_code IS NOT NULL OR status IN ('ambiguous_remote_effect', 'terminal_failed')",
+)
+
+#: What waits for another record is looked at again from here, and from nowhere else.
+partial_index(
+    "pushlink_attempt_awaits_association",
+    push_attempt.c.dispatch_lane,
+    push_attempt.c.not_before,
+    where=ASSOCIATION_HELD,
 )
 
 push_request: Final = table(
@@ -424,50 +446,6 @@ revalidation_receipt: Final = table(
     text("hash"),
     time("applied_at"),
     sa.Index("pushlink_receipt_by_link", "link_id", "applied_at"),
-)
-
-backfill: Final = table(
-    "backfill",
-    text("id", key=True),
-    text("tenant"),
-    text("source_object"),
-    text("user_id"),
-    text("updated_column", null=True),
-    text("since", null=True),  # as it was asked for
-    text("scan_window", null=True),  # what that came to, written by the record store
-    text("open_key", null=True),  # kind of run; set until it ends, so that the same command finds it again
-    text("scanned_to", null=True),  # the last row that was saved, written by the record store
-    count("version"),
-    count("expected"),
-    count("records"),
-    count("reserved"),
-    count("deferred"),
-    count("queued"),
-    count("unchanged"),
-    count("refused"),
-    count("unconcerned"),  # records that no action is for
-    count("unusable"),  # rows that have no record id
-    time("started_at"),
-    time("updated_at"),
-    time("ended_at", null=True),
-    sa.CheckConstraint("(open_key IS NULL) = (ended_at IS NOT NULL)", name="a_backfill_is_open_until_it_ends"),
-    sa.UniqueConstraint("open_key", name="one_open_backfill_of_a_kind"),
-    sa.Index("pushlink_backfill_by_object", "tenant", "source_object", "started_at"),
-)
-
-backfill_refusal: Final = table(
-    "backfill_refusal",
-    serial_column(),
-    text("backfill_id"),
-    text("tenant"),
-    text("source_object"),
-    text("source_record_id"),
-    text("action"),
-    text("code"),
-    text("message"),
-    time("at"),
-    sa.Index("pushlink_backfill_refusal_by_run", "backfill_id", "id"),
-    sa.Index("pushlink_backfill_refusal_by_record", "tenant", "source_object", "source_record_id"),
 )
 
 #: The database refuses UPDATE and DELETE of these (and, on SQLite, the delete that hides in INSERT OR REPLACE).

@@ -153,7 +153,10 @@ def _waits() -> sa.ColumnElement[bool]:
         sa.and_(t.c.operation == Operation.UPDATE.value, t.c.status.in_(sorted(UPDATE_OPEN))),
     )
     is_ended = t.c.status == AttemptStatus.TERMINAL_FAILED.value
-    is_refused = sa.and_(s.c.wanted_state == "refused_version", t.c.version == s.c.refused_version)
+    is_refused = sa.or_(
+        sa.and_(t.c.association.is_(None), s.c.wanted_state == "refused_version", t.c.version == s.c.refused_version),
+        sa.and_(t.c.association.is_not(None), _is_newest_call()),
+    )
     return sa.or_(
         sa.and_(t.c.hold_code.is_not(None), t.c.hold_code.not_in(_PATIENT)),
         t.c.status == AttemptStatus.AMBIGUOUS_REMOTE_EFFECT.value,
@@ -161,6 +164,13 @@ def _waits() -> sa.ColumnElement[bool]:
         sa.and_(is_ended, t.c.operation == Operation.UPDATE.value, is_refused),
         sa.and_(t.c.dispatch_lane.not_in(sorted(KNOWN_LANES)), is_open),
     )
+
+
+def _is_newest_call() -> sa.ColumnElement[bool]:
+    """Whether nothing came after an association's call of its own: ids of later attempts sort after it."""
+    later, t = push_attempt.alias("later"), push_attempt
+    same = sa.and_(later.c.link_key == t.c.link_key, later.c.association == t.c.association, later.c.id > t.c.id)
+    return ~sa.select(sa.literal(1)).where(same).exists()
 
 
 # ------------------------------------------------------------------------------------------------ export

@@ -148,6 +148,7 @@ class NewAttempt:
     not_before: dt.datetime
     expires_at: dt.datetime | None
     retry_count: int = 0
+    association: str | None = None  # an update that is one association's call of its own
     actor: str
     detail: Mapping[str, object] | None = None
 
@@ -181,6 +182,7 @@ def insert_attempts(conn: sa.Connection, items: Sequence[NewAttempt], *, now: dt
             i.retry_count,
             i.not_before,
             i.expires_at,
+            i.association,
             now,
             now,
         )
@@ -356,6 +358,7 @@ _INSERTED: Final = Batch(
         "retry_count": sa.BigInteger(),
         "not_before": UtcTime(),
         "expires_at": UtcTime(),
+        "association": sa.Text(),
         "created_at": UtcTime(),
         "updated_at": UtcTime(),
     },

@@ -1,7 +1,8 @@
 """The compare-and-set of links: the only writer of a link's status.
 
 A link is born finalized or not at all: two unique keys decide, one for its slot and one for its remote record. Every
-later move is bound to the row version that its mover read.
+later move is bound to the row version that its mover read. Whoever waits for a record is told in the transaction that
+finalizes its link.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import AttemptId, LinkKey
-from pushlink.protocol.states import LinkEvent, LinkStatus, follow_link
+from pushlink.protocol.states import USABLE_LINKS, LinkEvent, LinkStatus, follow_link
+from pushlink.store.associations import note_finalized
 from pushlink.store.dialect import Batch, array_rows, insert_ignore
 from pushlink.store.events import Event, insert_events, write_json
 from pushlink.store.rows import LinkRow
@@ -59,6 +61,7 @@ def insert_links(conn: sa.Connection, items: Sequence[NewLink], *, now: dt.datet
         ],
         now=now,
     )
+    note_finalized(conn, [item.row.link_key for item in items if item.row.id in written], now=now)
     return [item.row.id in written for item in items]
 
 
@@ -145,6 +148,12 @@ def move_links(conn: sa.Connection, moves: Sequence[LinkMove], *, now: dt.dateti
         ],
         now=now,
     )
+    usable = [
+        move.link_key
+        for move, target in zip(moves, targets, strict=True)
+        if move.link_id in written and target in USABLE_LINKS
+    ]
+    note_finalized(conn, usable, now=now)
     return [move.link_id in written for move in moves]
 
 
