@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test drift crash real kill bench-small lint format types imports check lock clean
+.PHONY: help setup demo test drift crash real migrate-drill kill bench-small lint format types imports check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ real: $(STAMP) ## push real data to a real server that nobody here wrote, and co
 
 kill: $(STAMP) ## kill a worker with requests in flight, start another, and count what the remote got
 	$(BIN)/python examples/kill/run.py
+
+migrate-drill: $(STAMP) ## adopt 100,000 legacy records with trouble among them, upgrade a pack under live links, and compare
+	$(BIN)/python examples/real/migrate_drill.py
 
 bench-small: $(STAMP) ## measure pushes per second beside a job queue that does the same requests
 	$(BIN)/python -m benchmarks.small

@@ -12,14 +12,14 @@ from pathlib import Path
 from flows.stage import Stage
 from migration import adoptions
 from pushlink.errors import PushlinkError
-from pushlink.migration import adopt, adopt_rollback
+from pushlink.migration import batches
 from pushlink.store.dialect import create_engine
 
 
 def main() -> None:
     """Say `begun`, `at N` after each batch, and how it ended."""
     url, home, batch, verb, target = sys.argv[1:]
-    adopt.BATCH = adopt_rollback.BATCH = int(batch)  # type: ignore[misc]
+    batches.SIZE = int(batch)  # type: ignore[misc]
     signal.alarm(120)
     stage = Stage(create_engine(url), Path(home))
     say("begun")

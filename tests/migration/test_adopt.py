@@ -28,7 +28,7 @@ from migration.adoptions import (
 from migration.test_revalidate import force
 from pushlink.errors import CallerError, Code
 from pushlink.flows.outcomes import Queued, Refused, Reserved
-from pushlink.migration import adopt, adopt_apply
+from pushlink.migration import adopt, adopt_apply, batches
 from pushlink.operations.actions import Decision, OperatorTerms, act
 from pushlink.protocol.adoption import Because
 from pushlink.protocol.snapshots import canonical
@@ -342,7 +342,7 @@ def test_a_plan_changes_nothing_and_says_exactly_what_an_apply_does(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not a row of ours or of the host differs; the apply adopts the planned rows and no other; both in batches."""
-    monkeypatch.setattr(adopt, "BATCH", 3)
+    monkeypatch.setattr(batches, "SIZE", 3)
     legacy(stage, *range(1, 9))
     legacy(stage, 20, remote_source="other")
     legacy(stage, 21, 22, remote_id="r20")
@@ -372,7 +372,7 @@ def test_the_same_rows_and_declarations_give_the_same_bytes(
     legacy(stage, 40, 41, remote_id="r1")
     plan(stage, tmp_path)
     first = (tmp_path / "op-1").read_bytes()
-    monkeypatch.setattr(adopt, "BATCH", 7)
+    monkeypatch.setattr(batches, "SIZE", 7)
     monkeypatch.setattr("pushlink.migration.spool.RUN", 4)
     (tmp_path / "op-1").unlink()
     plan(stage, tmp_path)
@@ -637,7 +637,7 @@ def test_each_adoption_has_a_receipt_and_each_batch_its_place_in_the_audit(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who, why, by which manifest, from which fields; a repeat and a plan add nothing."""
-    monkeypatch.setattr(adopt, "BATCH", 2)
+    monkeypatch.setattr(batches, "SIZE", 2)
     adopted(stage, tmp_path, 1, 2, 3)
     apply(stage, tmp_path / "op-1")
     digest = json.loads((tmp_path / "op-1").read_text().splitlines()[-1])["digest"]

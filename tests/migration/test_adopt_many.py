@@ -15,7 +15,7 @@ import pytest
 from flows.stage import Stage
 from migration.adoptions import adopted, apply, entries, legacy, plan, results, roll_back
 from pushlink.errors import Contended
-from pushlink.migration import adopt, adopt_apply, adopt_rollback, spool
+from pushlink.migration import batches, spool
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -155,8 +155,8 @@ def test_a_host_that_holds_a_row_too_long_stops_the_run_and_loses_nothing(
     """What was committed stays; the same call goes on afterwards."""
     if dialect == "sqlite":
         pytest.skip("there a host's transaction holds the whole file, and the wait is the busy timeout of ten seconds")
-    monkeypatch.setattr(adopt_apply, "LOCK_WAIT_MS", 50)
-    monkeypatch.setattr(adopt, "BATCH", 1)
+    monkeypatch.setattr(batches, "LOCK_WAIT_MS", 50)
+    monkeypatch.setattr(batches, "SIZE", 1)
     stage.linked(9)  # the documents that all links share are kept already
     legacy(stage, 1, 2, 3)
     plan(stage, tmp_path)
@@ -177,8 +177,7 @@ def test_memory_grows_with_a_batch_and_not_with_the_table(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four times the records need no more than a batch does: planned, applied and taken back."""
-    monkeypatch.setattr(adopt, "BATCH", 50)
-    monkeypatch.setattr(adopt_rollback, "BATCH", 50)
+    monkeypatch.setattr(batches, "SIZE", 50)
     monkeypatch.setattr(spool, "RUN", 50)
     peaks: list[list[int]] = []
     for name, numbers in (("op-0", range(50)), ("op-1", range(1_000, 1_200)), ("op-2", range(2_000, 2_800))):

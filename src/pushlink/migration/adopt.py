@@ -8,16 +8,16 @@ holds a batch: what has to be sorted lies in files.
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 from pushlink.errors import CallerError, Code
 from pushlink.flows.world import World
+from pushlink.migration import batches
 from pushlink.migration.spool import Spool
 from pushlink.ports import RecordRef, RecordScan, ScannedRow
 from pushlink.protocol.adoption import (
@@ -39,11 +39,6 @@ from pushlink.store import adoption as rows
 from pushlink.store.access import Connection, Engine, reading
 from pushlink.store.active import ActiveAction
 from pushlink.store.catalog import read_unresolved_slots
-
-#: Records of one read of the host's table, and keys of one look at our own.
-BATCH: Final = 500
-
-T = TypeVar("T")
 
 #: Told after each batch: which part of the work, how much of it is done, and of how much (0: not known).
 OnProgress: TypeAlias = Callable[[str, int, int], None]
@@ -170,13 +165,6 @@ def claimants_of(conn: Connection, action: ActiveAction) -> dict[LocatorKey, str
     }
 
 
-def batches(items: Iterable[T]) -> Iterator[list[T]]:
-    """Lists of at most a batch of items, in order."""
-    left = iter(items)
-    while batch := list(itertools.islice(left, BATCH)):
-        yield batch
-
-
 # ------------------------------------------------------------------------------------------------ what is read
 
 
@@ -246,7 +234,7 @@ class _Planning:
         total = self._scan.count_records(self._conn, source_object, window=None).rows
         place: str | None = None
         done = 0
-        while found := self._scan.scan_records(self._conn, source_object, window=None, after=place, limit=BATCH):
+        while found := self._scan.scan_records(self._conn, source_object, window=None, after=place, limit=batches.SIZE):
             refs = [row.ref for row in found if row.ref is not None]
             for ref, values in zip(refs, read_apart(self._conn, self._world, refs, self._legacy), strict=True):
                 self._take(ref, values)
@@ -261,7 +249,7 @@ class _Planning:
         """Refuse what is claimed twice, and ask our own rows about the rest."""
         claimants = claimants_of(self._conn, self._action)
         done = 0
-        for batch in batches(self._single_claims()):
+        for batch in batches.batches(self._single_claims()):
             self._judge_batch(batch, claimants)
             done += len(batch)
             self._tell("claims", done, self._claims.count)

@@ -11,13 +11,15 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from pushlink.errors import CallerError, Code, Contended
+from pushlink.errors import CallerError, Code
 from pushlink.flows.reserve import WAKE_CHANNEL
 from pushlink.flows.world import World
-from pushlink.migration.adopt import batches, binding_of, claimants_of, find_action, locator_of, read_apart
+from pushlink.migration.adopt import binding_of, claimants_of, find_action, locator_of, read_apart
+from pushlink.migration.batches import batches, commit
 from pushlink.ports import RecordRef
 from pushlink.protocol.adoption import (
     Because,
@@ -29,26 +31,20 @@ from pushlink.protocol.adoption import (
     record_digest,
     rows_digest,
 )
-from pushlink.protocol.adoption_manifest import Adoptable, Binding, Header, Refused, Totals, read_lines
+from pushlink.protocol.adoption_manifest import Adoptable, Binding, Header, Refused, Totals, read_lines, read_planned
 from pushlink.protocol.adoption_receipts import AdoptionReceipt, Deed, newest, seal
 from pushlink.protocol.manifest import row_digest
 from pushlink.protocol.snapshots import AttemptId, Digest, Document, LinkKey, SourceValue
 from pushlink.protocol.states import Lane, LinkEvent, MirrorStatus, Operation, follow_link
 from pushlink.store import adoption as rows
 from pushlink.store import lifecycle, requests, slots
-from pushlink.store.access import Connection, Engine, reading, writing
+from pushlink.store.access import Connection, Engine, reading
 from pushlink.store.active import ActiveAction
 from pushlink.store.audit import OperatorAction, record_actions
 from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import NewAttempt, NewLink
 from pushlink.store.revalidation import row_of
 from pushlink.store.rows import LinkRow, SlotIdentity, SlotRow, write_names
-
-#: How long one lock is waited for; a batch that waited in vain is tried again.
-LOCK_WAIT_MS: Final = 2_000
-
-#: How often a batch is tried before the run stops, to be gone on with.
-TRIES_MAX: Final = 5
 
 #: What became of a row: adopted now, adopted before, or refused with a reason.
 Result: TypeAlias = str
@@ -70,7 +66,7 @@ class ReadManifest:
     def planned(self) -> Iterator[Adoptable]:
         """The rows to adopt, read from the file again."""
         with self.path.open("rb") as file:
-            yield from (part for part in read_lines(file) if isinstance(part, Adoptable))
+            yield from read_planned(file)
 
     def refused(self, count: int) -> Iterator[Refused]:
         """The first rows that are not adopted."""
@@ -133,11 +129,13 @@ def apply(
             next_step="make a new plan, with an operation id of its own",
         )
     done = Applied(operation_id=header.operation_id, digest=manifest.totals.digest)
+
+    def judge_and_write(batch: Sequence[Adoptable], conn: Connection) -> list[tuple[Result, str]]:
+        return _Batch(conn, world, manifest, batch, actor=actor, reason=reason).through()
+
     count = 0
     for batch in batches(manifest.planned()):
-        for entry, (result, detail) in zip(
-            batch, _again(engine, world, manifest, batch, actor=actor, reason=reason), strict=True
-        ):
+        for entry, (result, detail) in zip(batch, commit(engine, partial(judge_and_write, batch)), strict=True):
             match result:
                 case "adopted":
                     done.adopted += 1
@@ -151,25 +149,6 @@ def apply(
         if on_progress is not None:
             on_progress(count)
     return done
-
-
-def _again(
-    engine: Engine, world: World, manifest: ReadManifest, batch: Sequence[Adoptable], *, actor: str, reason: str
-) -> list[tuple[Result, str]]:
-    for left in reversed(range(TRIES_MAX)):
-        try:
-            with writing(engine) as conn:
-                rows.bound_waits(conn, wait_ms=LOCK_WAIT_MS)
-                return _Batch(conn, world, manifest, batch, actor=actor, reason=reason).through()
-        except Contended as error:
-            if left == 0:
-                raise Contended(
-                    "Somebody else's transaction holds a row of this manifest.",
-                    evidence=error.evidence,
-                    next_step="what was adopted so far stays; the same command goes on",
-                ) from error
-    msg = "a batch is tried at least once"
-    raise TypeError(msg)
 
 
 class _Batch:

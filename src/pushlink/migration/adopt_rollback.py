@@ -11,29 +11,24 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final, TypeAlias
 
 from pushlink.errors import CallerError, Code, Contended
 from pushlink.flows.world import World
+from pushlink.migration import batches
 from pushlink.protocol.adoption_receipts import AdoptionReceipt, Deed, newest, seal
 from pushlink.protocol.manifest import row_digest
 from pushlink.protocol.snapshots import LinkKey
 from pushlink.protocol.states import LinkEvent, LinkStatus, follow_link
 from pushlink.store import adoption as rows
 from pushlink.store import attempts, decisions, lifecycle, slots
-from pushlink.store.access import Connection, Engine, reading, writing
+from pushlink.store.access import Connection, Engine, reading
 from pushlink.store.attempts import OpenAttempts
 from pushlink.store.audit import OperatorAction, record_actions
 from pushlink.store.lifecycle import LinkMove
 from pushlink.store.revalidation import HeldLink, lock_holders
 from pushlink.store.rows import SlotRow
-
-#: Links of one transaction.
-BATCH: Final = 500
-
-#: How long one lock is waited for, and how often a batch is tried.
-LOCK_WAIT_MS: Final = 2_000
-TRIES_MAX: Final = 5
 
 #: The version of a link's row that nobody has changed since it was made.
 _UNTOUCHED: Final = 1
@@ -101,7 +96,7 @@ def roll_back(
     done = RolledBack(operation_id=ordered.operation_id, links=total)
     place: LinkKey | None = None
     count = 0
-    while found := _again(engine, world, ordered, place):
+    while found := batches.commit(engine, partial(_take_back, world, ordered, place)):
         for receipt, result, detail in found:
             match result:
                 case "rolled_back":
@@ -119,23 +114,10 @@ def roll_back(
     return done
 
 
-def _again(
-    engine: Engine, world: World, ordered: Ordered, place: LinkKey | None
+def _take_back(
+    world: World, ordered: Ordered, place: LinkKey | None, conn: Connection
 ) -> list[tuple[AdoptionReceipt, str, str]]:
-    for left in reversed(range(TRIES_MAX)):
-        try:
-            with writing(engine) as conn:
-                rows.bound_waits(conn, wait_ms=LOCK_WAIT_MS)
-                return _Batch(conn, world, ordered).through(place)
-        except Contended as error:
-            if left == 0:
-                raise Contended(
-                    "Somebody else's transaction holds a row of this operation.",
-                    evidence=error.evidence,
-                    next_step="what was taken back so far stays so; the same command goes on",
-                ) from error
-    msg = "a batch is tried at least once"
-    raise TypeError(msg)
+    return _Batch(conn, world, ordered).through(place)
 
 
 class _Batch:
@@ -150,7 +132,7 @@ class _Batch:
     def through(self, place: LinkKey | None) -> list[tuple[AdoptionReceipt, str, str]]:
         """Lock, judge, write; each adoption with its result."""
         conn, ordered = self._conn, self._ordered
-        adopted = rows.read_adopted(conn, ordered.operation_id, tenant=ordered.tenant, after=place, limit=BATCH)
+        adopted = rows.read_adopted(conn, ordered.operation_id, tenant=ordered.tenant, after=place, limit=batches.SIZE)
         keys = [receipt.link_key for receipt in adopted]
         opened = dict(zip(keys, slots.lock_slots(conn, keys, nowait=False), strict=True))
         held = lock_holders(conn, keys)

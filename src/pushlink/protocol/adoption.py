@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from pushlink.protocol.contracts import ActionContract, ProfileContract
@@ -197,7 +198,12 @@ def rows_digest(rows: OurRows) -> Digest:
 
     A push slot in which nothing was ever wanted says as much as none.
     """
-    return digest({"kind": "adopted_rows", "format": 1, "versions": list(rows.versions or (0, 0, 0, 0))})
+    return _versions_digest(rows.versions or (0, 0, 0, 0))
+
+
+@lru_cache(maxsize=1_024)
+def _versions_digest(versions: tuple[int, int, int, int]) -> Digest:
+    return digest({"kind": "adopted_rows", "format": 1, "versions": list(versions)})
 
 
 def judge_rows(claim: Claim, rows: OurRows) -> Refusal | None:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from pushlink.errors import CallerError
 from pushlink.protocol.adoption import Because, Legacy, Pair
 from pushlink.protocol.documents import LINK_KEY, SHA256, parts, unplain
-from pushlink.protocol.snapshots import Digest, InstallId, LinkKey, Slots, canonical
+from pushlink.protocol.snapshots import Digest, InstallId, LinkKey, Slots
 
 #: The version of the document's form.
 FORMAT: Final = 1
@@ -25,6 +25,10 @@ KIND: Final = "adoption_manifest"
 
 #: No line is longer; the bound keeps a mistaken file out of memory.
 LINE_BYTES_MAX: Final = 65_536
+
+#: The canonical form of what stands in a manifest: objects of ASCII names with texts, whole numbers and truth values,
+#: which the standard encoder writes as RFC 8785 does, ten times as fast as a canonicaliser of everything.
+_ENCODE: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 #: A detail is a hint for a person, not a copy of a field.
 DETAIL_LENGTH_MAX: Final = 500
@@ -119,7 +123,7 @@ def write_lines(header: Header, entries: Iterable[Entry], *, empty: int) -> Iter
             counts[str(content["because"])] += 1
         elif "remote_id" in content:
             adoptable += 1
-        line = canonical(content) + b"\n"
+        line = _line(content)
         running.update(line)
         yield line, None
     totals = Totals(
@@ -130,7 +134,11 @@ def write_lines(header: Header, entries: Iterable[Entry], *, empty: int) -> Iter
         digest=Digest(""),
     )
     content = asdict(totals) | {"digest": _sealed(running, totals)}
-    yield canonical(content) + b"\n", Totals(**content)
+    yield _line(content), Totals(**content)
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    return _ENCODE(content).encode() + b"\n"
 
 
 def _contents(header: Header, entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
@@ -145,7 +153,7 @@ def _contents(header: Header, entries: Iterable[Entry]) -> Iterator[dict[str, An
 def _sealed(running: Any, totals: Totals) -> Digest:
     """The digest of all lines before the last, and of what the last says."""
     whole = running.copy()
-    whole.update(canonical(asdict(totals) | {"digest": ""}))
+    whole.update(_line(asdict(totals) | {"digest": ""}).rstrip())
     return Digest("sha256:" + whole.hexdigest())
 
 
@@ -165,6 +173,17 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[Header | Entry | Totals]:
             raise _refused(number, str(wrong)) from None
     if not reader.is_whole:
         raise _refused(reader.count + 1, "the manifest ends before its last line")
+
+
+def read_planned(lines: Iterable[bytes]) -> Iterator[Adoptable]:
+    """The records to adopt of a manifest that was read through before and was whole; nothing is checked again."""
+    for line in lines:
+        content = json.loads(line)
+        if content.keys() == _ADOPTABLE:
+            yield Adoptable(**content)
+
+
+_ADOPTABLE: Final = {entry.name for entry in fields(Adoptable)}
 
 
 class _Wrong(Exception):
@@ -228,7 +247,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
         raise _Wrong(f"the line has more than {LINE_BYTES_MAX} bytes")
     try:
         content = json.loads(line)
-        is_canonical = isinstance(content, dict) and canonical(content) + b"\n" == line
+        is_canonical = isinstance(content, dict) and _line(content) == line
     except (ValueError, RecursionError):
         raise _Wrong("the line is no JSON document") from None
     if not is_canonical:

@@ -18,17 +18,12 @@ from pushlink.protocol.adoption_receipts import AdoptionReceipt, Deed
 from pushlink.protocol.snapshots import LinkKey, LocatorKey
 from pushlink.protocol.states import AttemptStatus, Hold, LinkStatus, Operation
 from pushlink.store import attempts, links, slots
-from pushlink.store.dialect import Batch, bound_lock_waits
+from pushlink.store.dialect import Batch
 from pushlink.store.rows import AttemptRow, LinkRow, SlotRow, columns_of, read_rows
 from pushlink.store.tables import adoption_receipt, push_attempt, remote_link
 
 #: Attempts that wait for a remote record of another key and are let go at once.
 CONFLICTS_MAX: Final = 1_000
-
-
-def bound_waits(conn: sa.Connection, *, wait_ms: int) -> None:
-    """Bound every wait for a lock in this transaction."""
-    bound_lock_waits(conn, wait_ms)
 
 
 def read_our_rows(
