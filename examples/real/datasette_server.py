@@ -31,6 +31,8 @@ class Datasette(Served):
 
     name = "datasette"
     ready_path = "/-/versions.json"
+    #: Columns beside those of the host's table, by source object.
+    extra: Mapping[str, tuple[str, ...]] = {}
 
     def prepare(self) -> None:
         """The file with its two tables, and who may write: whoever reaches loopback."""
@@ -39,7 +41,7 @@ class Datasette(Served):
             conn.execute("PRAGMA journal_mode = wal")
             conn.execute("CREATE TABLE writes (place TEXT, id INTEGER)")
             for name, table in TABLES.items():
-                columns = ", ".join(f'"{column.name}" TEXT' for column in geo.TABLES[name].columns)
+                columns = ", ".join(f'"{column}" TEXT' for column in self._columns(name))
                 conn.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, {columns})")
                 for event in ("INSERT", "UPDATE"):
                     tally = f"INSERT INTO writes VALUES ('{table}', new.id)"  # noqa: S608 - names of ours
@@ -58,7 +60,7 @@ class Datasette(Served):
 
     def records(self, source_object: str) -> Mapping[str, Mapping[str, Any]]:
         """Every row of the file without its id."""
-        names = [column.name for column in geo.TABLES[source_object].columns]
+        names = self._columns(source_object)
         shown = ", ".join(f'"{name}"' for name in names)
         found = self._read(f"SELECT id, {shown} FROM {TABLES[source_object]}")  # noqa: S608 - names of ours
         return {str(row[0]): dict(zip(names, row[1:], strict=True)) for row in found}
@@ -67,6 +69,9 @@ class Datasette(Served):
         """How often each row was written."""
         found = self._read("SELECT id, count(*) FROM writes WHERE place = ? GROUP BY id", TABLES[source_object])
         return {str(row): written for row, written in found}
+
+    def _columns(self, source_object: str) -> list[str]:
+        return [*(column.name for column in geo.TABLES[source_object].columns), *self.extra.get(source_object, ())]
 
     @property
     def _file(self) -> Any:

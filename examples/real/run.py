@@ -1,8 +1,9 @@
 """`make real`: the countries and subdivisions of ISO 3166, pushed to a real server, and compared field by field.
 
 For each database: everything is saved and pushed; every remote record must equal its local one, and the server must
-count as many; saving everything again must send nothing; a hundred edits must send exactly a hundred updates. The exit
-code is 1 when one of these does not hold. It needs no network; what it makes is in build/real.
+count as many; saving everything again must send nothing; a hundred edits must send exactly a hundred updates. Then
+the families (`families.py`): children first, through a proxy that loses answers. The exit code is 1 when one of these
+does not hold. It needs no network; what it makes is in build/real.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from typing import Any
 import geo
 import sqlalchemy as sa
 from databases import DATABASES
+from families import FAMILIES, LOST_EVERY, MODES, Family, Found, push_families
+from lossy import LossyProxy
 from remotes import REMOTES, Entry, Remote, free_port
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -57,6 +60,7 @@ class Result:
 
     database: str
     server: str
+    mode: str = ""  # of the worker, where it is a run of families
     version: str = ""
     rows: int = 0
     creates: int = 0
@@ -81,21 +85,69 @@ def main() -> int:
     parser.add_argument("--database", choices=[*DATABASES, "both"], default="both")
     parser.add_argument("--server", choices=[*REMOTES, "all"], default="all")
     parser.add_argument("--limit", type=int, help="so many records instead of all of them; 0 for all everywhere")
+    parser.add_argument("--part", choices=["records", "families", "both"], default="both")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "real", help="where everything is put")
     arguments = parser.parse_args()
     results = []
+    families: list[Result] = []
     for server in REMOTES if arguments.server == "all" else [arguments.server]:
         if not REMOTES[server].is_there:
             console.print(f"[bold]{server}[/] is left out: its package is not installed (it is in requirements.lock)")
             continue
         for database in DATABASES if arguments.database == "both" else [arguments.database]:
-            folder: Path = arguments.folder.resolve() / f"{database}-{server}"
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            console.print(f"[bold]{database} to {server}[/]")
-            results.append(run(database, server, folder, chosen_limit(REMOTES[server], arguments.limit)))
+            if arguments.part != "families":
+                folder = new_folder(arguments.folder, f"{database}-{server}")
+                console.print(f"[bold]{database} to {server}[/]")
+                results.append(run(database, server, folder, chosen_limit(REMOTES[server], arguments.limit)))
+            for mode in MODES if server in FAMILIES and arguments.part != "records" else ():
+                folder = new_folder(arguments.folder, f"{database}-{server}-families-{mode}")
+                console.print(f"[bold]{database} to {server}, families, {mode} worker[/]")
+                families.append(run_families(database, server, folder, mode))
     show(results)
-    return 1 if not results or any(result.problems for result in results) else 0
+    verdicts(families, "records with the ids of their country and parent")
+    done = [*results, *families]
+    return 1 if not done or any(result.problems for result in done) else 0
+
+
+def new_folder(where: Path, name: str) -> Path:
+    """An empty directory for one run."""
+    folder = where.resolve() / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def run_families(database: str, server: str, folder: Path, mode: str) -> Result:
+    """The families of one database at one server, with one kind of worker, through a proxy that loses answers."""
+    family = FAMILIES[server]
+    result = Result(database=database, server=server, mode=mode, version=REMOTES[server].version)
+    port = free_port()
+    remote = family.make(folder, port)
+    try:
+        with DATABASES[database](folder) as url:
+            remote.start()
+            with LossyProxy(port, free_port(), every=LOST_EVERY) as proxy:
+                pl = open_runtime(url, folder)
+                try:
+                    prepare(pl, family, proxy.url, None)
+                    found = push_families(pl, remote, proxy, mode, family.created, result.expect)
+                finally:
+                    pl.close()
+    finally:
+        result.server_cpu_s = remote.stop()
+    result.rows = result.equal = found.rows
+    console.print(f"  {summary(found)}")
+    for problem in result.problems[:SHOWN_MAX]:
+        console.print(f"  [red]{problem}[/]")
+    return result
+
+
+def summary(found: Found) -> str:
+    """One line for a run of families."""
+    return (
+        f"{found.rows:,} records, {found.waited:,} deferred; {found.lost} answers lost, {found.settled} settled, in"
+        f" {found.rounds} rounds and {found.seconds:.1f} s"
+    )
 
 
 def chosen_limit(entry: Entry, limit: int | None) -> int | None:
@@ -145,7 +197,7 @@ def open_runtime(url: str, folder: Path) -> Runtime:
     return pl
 
 
-def prepare(pl: Runtime, entry: Entry, address: str, limit: int | None) -> None:
+def prepare(pl: Runtime, entry: Entry | Family, address: str, limit: int | None) -> None:
     """The host's tables and records, the tables of pushlink, and the pack."""
     upgrade(pl.engine)
     text = entry.pack.read_text(encoding="utf-8").replace(entry.pack_address, address)
@@ -325,6 +377,8 @@ def report(what: str, count: int, began: float) -> float:
 
 def show(results: list[Result]) -> None:
     """One table for everything."""
+    if not results:
+        return
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     for name in ("database", "server", "release"):
         table.add_column(name, no_wrap=True)
@@ -356,14 +410,20 @@ def show(results: list[Result]) -> None:
     console.print("again: sent after saving everything once more; seconds, per s: the creates; worker s, server s: CPU")
     load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     console.print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load of the machine {load}, {os.cpu_count()} cores\n")
+    verdicts(results, "records equal in every field")
+
+
+def verdicts(results: list[Result], what: str) -> None:
+    """A line for each run: equal, or how many findings."""
     for result in results:
+        run_of = f"{result.database} to {result.server}" + (f", {result.mode} worker" if result.mode else "")
         if result.problems:
             count = len(result.problems)
-            console.print(f"[bold red]VERDICT: DIFFERENT[/]: {result.database} to {result.server}: {count} findings")
+            console.print(f"[bold red]VERDICT: DIFFERENT[/]: {run_of}: {count} findings")
         else:
             console.print(
-                f"[bold green]VERDICT: EQUAL[/]: {result.database} to {result.server}: {result.equal:,} of"
-                f" {result.rows:,} records equal in every field, and the server counts as many"
+                f"[bold green]VERDICT: EQUAL[/]: {run_of}: {result.equal:,} of {result.rows:,} {what}, and the server"
+                " counts as many"
             )
 
 

@@ -17,6 +17,7 @@ from operations.operators import decide
 from pushlink.adapters.policy import AllowAllAuthority
 from pushlink.errors import Code
 from pushlink.flows.outcomes import Deferred, Outcome, Queued, Refused, Reserved, Unchanged
+from pushlink.operations.explain import explain
 from pushlink.ports import AuthorityDecision, AuthorityRequest
 from pushlink.protocol.verbs import Verb
 from pushlink.store.tables import METADATA
@@ -733,3 +734,65 @@ def test_a_parent_with_many_children_lets_them_go_on_a_bounded_number_at_a_time(
     places.drain()
     assert {row["status"] for row in places.attempts()} == {"finalized"}
     assert places.sends == 36
+
+
+@pytest.mark.rule("D-33", "DL-15")
+def test_children_of_one_parent_delay_nobody_else(places: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three hundred children go on at once; another destination's single row is in the very next claim."""
+    monkeypatch.setattr("pushlink.flows.awaiting.WOKEN_MAX", 100)
+    with places.engine.begin() as conn:
+        places.write_in(conn, "Country", 1)
+        conn.execute(sa.insert(PLACE), [{"id": n, "name": f"p{n}", "country_id": 1} for n in range(1, 301)])
+        places.runtime.save_many(conn, [("Place", n) for n in range(1, 301)], user=USER)
+    places.keep("Country", 1)
+    places.run(places.claim())
+    assert len(places.claim(limit=10)) == 10
+    places.keep("Country", 2, name="alone")
+    assert "Country" in [claimed.source.source_object for claimed in places.claim(limit=2)]
+
+
+# ------------------------------------------------------------------------------------------------ for people
+
+
+@pytest.mark.rule("D-30", "C-084")
+def test_an_explanation_names_the_parent_and_why_it_cannot_go_on(places: Family) -> None:
+    """State, cause and evidence; the verbs that are allowed are those of a hold."""
+    places.write("Place", 2)
+    places.remote.script.next(verbs.answer(422, {"error": "no"}))
+    places.keep("Place", 2)
+    places.drain()
+    places.keep("Place", 1, name="child", parent_id=2)
+    with places.engine.begin() as conn:
+        found = explain(conn, "Place", "1", now=places.clock.now(conn), world=places.world)
+    [action] = found.actions
+    assert (action.state, action.needs_person) == ("held", True)
+    assert action.evidence["record"] == "Place 2"
+    assert action.evidence["because"] == "create_terminal_failed"
+    assert "cannot get a remote record" in action.cause.sentence
+
+
+def test_unholding_a_waiting_child_has_it_judged_at_once(places: Family) -> None:
+    """It does not wait for its pause, and is held again while its parent is not there."""
+    places.write("Place", 2)
+    places.keep("Place", 1, name="child", parent_id=2)
+    places.clock_forward(minutes=30)
+    places.drain()
+    decide(places, Verb.UNHOLD, places.of("Place", 1))
+    assert len(places.claim()) == 1
+    places.clock_forward()
+    places.drain()
+    assert places.of("Place", 1)["hold_code"] in ("association_waiting", "association_blocked")
+    assert places.sends == 0
+
+
+@pytest.mark.rule("DL-17")
+def test_an_abandoned_child_may_be_superseded_and_saved_anew(places: Family) -> None:
+    places.write("Place", 2)
+    places.keep("Place", 1, name="child", parent_id=2)
+    decide(places, Verb.ABANDON, places.of("Place", 1))
+    assert places.of("Place", 1)["status"] == "terminal_failed"
+    decide(places, Verb.SUPERSEDE, places.of("Place", 1))
+    assert isinstance(places.keep("Place", 1, parent_id=None), Reserved)
+    places.drain()
+    assert places.of("Place", 1)["status"] == "finalized"
+    assert places.sends == 1

@@ -117,13 +117,15 @@ class ClaimSteps:
         return [[*asked, *found[0]], *found[1:]] if asked else found
 
     def due_in_s(self, conn: sa.Connection, items: Sequence[None], *, now: dt.datetime) -> list[float | None]:
-        """Seconds until the next row is due or the next lease ends; `None` when nothing waits in these lanes."""
+        """Seconds until the next row is due or the next lease ends; `None` when nothing waits in these lanes.
+
+        A look at what waits for other records is no work to wait for: any later claim takes it.
+        """
         lanes = lanes_of(read_deployment(conn))
         left_alone = self._allowing.not_before(conn, self._world.catalog.read(conn), now=now) if lanes else {}
-        moments = [claims.next_due(conn, lanes, left_alone), associations.next_look(conn, lanes)] if lanes else []
+        moment = claims.next_due(conn, lanes, left_alone) if lanes else None
         if lanes and associations.has_wakes(conn):
-            moments.append(now)
-        moment = min((moment for moment in moments if moment is not None), default=None)
+            moment = now
         return [None if moment is None else (moment - now).total_seconds()] * len(items)
 
     def claim_key(self, conn: sa.Connection, items: Sequence[AttemptRow], *, now: dt.datetime) -> list[Claimed | None]:

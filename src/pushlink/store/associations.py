@@ -105,12 +105,6 @@ def read_looks(conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now: d
     return read_rows(AttemptRow, conn.execute(_READ_LOOKS, bound))
 
 
-def next_look(conn: sa.Connection, lanes: Sequence[Lane]) -> dt.datetime | None:
-    """When the next held attempt is to be looked at; `None` when none waits."""
-    moment: dt.datetime | None = conn.execute(_NEXT_LOOK, {"lanes": [lane.value for lane in lanes]}).scalar()
-    return moment
-
-
 def has_wakes(conn: sa.Connection) -> bool:
     """Whether a link was finalized that somebody still waits for."""
     return conn.execute(_ANY_WAKE).first() is not None
@@ -220,5 +214,4 @@ _READ_LOOKS: Final = (
     .limit(_AT_MOST)
     .with_for_update(skip_locked=True, key_share=True)
 )
-_NEXT_LOOK: Final = sa.select(sa.func.min(_T.c.not_before)).where(_IN_LANES, _HELD)
 _ANY_WAKE: Final = sa.select(association_wake.c.target_link_key).limit(1)
