@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test drift crash real migrate-drill kill bench-small lint format types imports check lock clean
+.PHONY: help setup demo test drift crash simulate model real migrate-drill kill bench-small lint format types imports check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ drift: $(STAMP) ## make every change of the drift matrix and show what was obser
 
 crash: $(STAMP) ## let processes die, and fail, at every statement, commit and socket step, and judge what is left
 	PYTHONPATH=tests $(BIN)/python -m proof.crash
+
+simulate: $(STAMP) ## simulate deployments in which everything fails, out of SEEDS=2000 seeds, and judge each step
+	PYTHONPATH=tests PYTHONHASHSEED=0 $(BIN)/python -m proof.simulate $(SEEDS)
 
 real: $(STAMP) ## push real data to a real server that nobody here wrote, and compare
 	$(BIN)/python examples/real/run.py

@@ -5,6 +5,8 @@
     scenarios.py    `Stand` (a deployment), `Hand` (one process of it: host, worker, operator), and the table of stories
     lane.py         one scenario on one database: forks, recovers, asks the judge
     crash.py        `make crash`
+    simulation/     a deployment out of a seed: its faults, its surroundings, what happens, and what a run has to reach
+    simulate.py     `make simulate`
     databases.py    migrated databases of both dialects, without pytest
     figures.py      what a command measured, written into docs/reliability.md
 

@@ -248,8 +248,13 @@ class Steps:
         )
 
     def keep_late(self, conn: sa.Connection, items: Sequence[Answer], *, now: dt.datetime) -> list[None]:
-        """A reply whose claim was gone: evidence without a transition, which reconciliation offers (D-14)."""
-        responses.insert_responses(conn, [_received(i, late=True) for i in items], now=now)
+        """A reply whose claim was gone: evidence without a transition, which reconciliation offers (D-14).
+
+        Tried again after a commit that nobody answered, it is kept once.
+        """
+        kept = responses.read_stored(conn, [(i.attempt.id, i.token, i.send_ordinal) for i in items], late=True)
+        news = [i for i, is_kept in zip(items, kept, strict=True) if not is_kept]
+        responses.insert_responses(conn, [_received(i, late=True) for i in news], now=now)
         return [None] * len(items)
 
     def finalize_adopted(

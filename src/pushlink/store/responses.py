@@ -59,11 +59,17 @@ def insert_responses(conn: sa.Connection, items: Sequence[Received], *, now: dt.
     _INSERT(conn, rows, received=now)
 
 
-def read_stored(conn: sa.Connection, sends: Sequence[tuple[AttemptId, ClaimToken, int]]) -> list[bool]:
-    """Whether the reply of each send (attempt, claim, ordinal) is stored: settles a commit of unknown outcome."""
+def read_stored(
+    conn: sa.Connection, sends: Sequence[tuple[AttemptId, ClaimToken, int]], *, late: bool = False
+) -> list[bool]:
+    """Whether the reply of each send (attempt, claim, ordinal) is stored: settles a commit of unknown outcome.
+
+    `late` asks for one that was kept as late evidence; else any reply counts.
+    """
     if not sends:
         return []
-    found = {tuple(row) for row in _READ_STORED(conn, sends)}
+    rows = _READ_STORED(conn, sends)
+    found = {(row.attempt_id, row.token, row.send_ordinal) for row in rows if row.late or not late}
     return [send in found for send in sends]
 
 
@@ -128,7 +134,7 @@ def _insert_statement(rows: sa.FromClause) -> sa.Executable:
 
 def _stored_statement(rows: sa.FromClause) -> sa.Executable:
     t, s = push_response, rows.c
-    return sa.select(s.attempt_id, s.token, s.send_ordinal).join_from(
+    return sa.select(s.attempt_id, s.token, s.send_ordinal, t.c.late).join_from(
         rows,
         t,
         sa.and_(t.c.attempt_id == s.attempt_id, t.c.claim_token == s.token, t.c.send_ordinal == s.send_ordinal),

@@ -282,7 +282,13 @@ def _checkpoints(tables: Mapping[str, list[Row]]) -> Iterator[str]:
 def _known_ids(tables: Mapping[str, list[Row]]) -> set[tuple[str, str]]:
     """Every remote id that is written down anywhere, with the link key it was written down for."""
     columns = [("link", "remote_id"), ("attempt", "remote_id"), ("response", "candidate_id")]
-    return {(row["link_key"], row[column]) for name, column in columns for row in tables[name] if row[column]}
+    known = {(row["link_key"], row[column]) for name, column in columns for row in tables[name] if row[column]}
+    disposed = {
+        (row["link_key"], json.loads(row["evidence"] or "{}").get("remote_id"))
+        for row in tables["event"]
+        if row["event"] == "dispose"
+    }
+    return known | {(key, remote_id) for key, remote_id in disposed if remote_id}
 
 
 def _digest(row: Row) -> str:

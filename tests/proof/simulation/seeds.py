@@ -1,0 +1,174 @@
+"""One seed from its beginning to its end: what happened, what broke, and a digest by which two runs are compared."""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+
+from proof.judge.rows import Judge
+from proof.simulation.surroundings import LATE, live_record
+from proof.simulation.universe import NOTHING, Universe
+from pushlink.store.dialect import create_engine
+
+#: Things that happen to one seed before everything is healed.
+STEPS: Final = 110
+
+#: How it is told that nothing was written.
+UNCHANGED: Final = ("claimed 0", " pass", "wakes", "goes back")
+
+
+@dataclass(slots=True)
+class Result:
+    """What one seed came to. `digest` names its whole story."""
+
+    seed: int
+    problems: list[str] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    arrows: Counter[str] = field(default_factory=Counter)
+    trace: list[str] = field(default_factory=list)
+    digest: str = ""
+
+
+class Place:
+    """Where one seed after the other is simulated: one file, one engine, so that statements are compiled once."""
+
+    def __init__(self, template: Path, directory: Path) -> None:
+        self._template = template
+        self.directory = directory
+        self._file = directory / "pushlink.sqlite"
+        self.engine = create_engine(f"sqlite:///{self._file}")
+
+    def renew(self, content: bytes | None = None) -> None:
+        """Put a fresh copy of the migrated template in the database's place, or this content."""
+        self.engine.dispose()
+        for stale in self.directory.glob("pushlink.sqlite*"):
+            stale.unlink()
+        self._file.write_bytes(self._template.read_bytes() if content is None else content)
+
+    def keep(self) -> Callable[[], None]:
+        """Make a backup; what is answered puts it back."""
+        self.engine.dispose()  # the last connection that closes folds the write-ahead log into the file
+        kept = self._file.read_bytes()
+        return lambda: self.renew(kept)
+
+
+def run(seed: int, place: Place, *, steps: int = STEPS) -> Result:
+    """Simulate one seed; what goes wrong is in the result, never raised."""
+    place.renew()
+    engine = place.engine
+    universe = Universe(engine, place.directory, seed, place.keep)
+    result = Result(seed)
+    court = Court(universe)
+    try:
+        for _ in range(steps):
+            said = universe.happen()
+            if said == NOTHING:
+                continue
+            universe.trace.append(said)
+            if not said.endswith(UNCHANGED):
+                court.look(settled=False, forget=said.startswith("restored"))
+        universe.heal()
+        court.look(settled=True)
+        court.compare()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what this seed found
+        result.problems.append("".join(traceback.format_exception_only(error)).strip())
+        result.problems.append("".join(traceback.format_tb(error.__traceback__)[-6:]))
+    result.problems = court.problems + result.problems
+    result.faults = Counter({fault.value: count for fault, count in universe.faults.struck.items() if count})
+    result.trace = universe.trace
+    with engine.begin() as conn:
+        events = conn.execute(
+            sa.text("SELECT subject, event, from_status, to_status FROM pushlink_attempt_event ORDER BY id")
+        ).all()
+    result.arrows = Counter(f"{e.subject} {e.from_status or '-'} {e.event} {e.to_status}" for e in events)
+    story = "\n".join([*universe.trace, *(str(tuple(event)) for event in events)])
+    result.digest = hashlib.sha256(story.encode()).hexdigest()
+    return result
+
+
+class Court:
+    """The independent judge at a universe; the first broken invariant ends a seed."""
+
+    def __init__(self, universe: Universe) -> None:
+        self._universe = universe
+        self._judge = Judge(universe.engine)
+        self._sends: Counter[str] = Counter()
+        self._seen = 0
+        self._restored = False
+        self.problems: list[str] = []
+
+    def look(self, *, settled: bool, forget: bool = False) -> None:
+        """Every invariant as of now; raises `AssertionError` when one is broken."""
+        universe = self._universe
+        if forget:  # an older database knows less, and may
+            self._judge = Judge(universe.engine)
+            self._restored = True
+        created = universe.wire.api.created
+        for entry in universe.wire.log[self._seen :]:
+            if entry.verb != LATE.name:  # counted when it arrives
+                self._sends[str(entry.asked.json()["key"])] += 1
+        self._seen = len(universe.wire.log)
+        problems = self._judge.problems(
+            creates=Counter(str(record.document["key"]) for record in created),
+            sends=None if self._restored else self._sends,
+            owners={record.id: str(record.document["key"]) for record in created},
+            settled=settled,
+        )
+        problems = [said for said in problems if not self._is_explained(said)]
+        if problems:
+            self.problems += problems
+            raise AssertionError(f"{len(problems)} invariants are broken")
+
+    def _is_explained(self, said: str) -> bool:
+        """What the judge cannot know: whose source is gone, and that a confirmed database doubts what it never saw."""
+        if self._restored and (
+            "confirmed_in_doubt goes from" in said or "in doubt although nothing was ever sent" in said
+        ):
+            return True
+        return said.endswith("is wanted and nothing carries it") and any(
+            f" of {record} is wanted" in said for record in self._universe.deleted
+        )
+
+    def compare(self) -> None:
+        """What is at the remote at the end is what was saved last, or the record is on a list that people read."""
+        universe = self._universe
+        parked = {row.record_id for _, row in universe.stuck()}
+        for record, _ in universe.records:
+            if record in universe.deleted or record in parked or record not in universe.names:
+                continue
+            with universe.engine.begin() as conn:
+                link = conn.execute(
+                    sa.text(
+                        "SELECT status FROM pushlink_remote_link WHERE source_record_id = :r AND status = 'finalized'"
+                    ),
+                    {"r": record},
+                ).first()
+            if link is None:
+                retired = self._retired(record)
+                if not retired:
+                    self.problems.append(f"{record} has neither a link nor a place on the list")
+                continue
+            found = live_record(universe.wire, record)
+            if found is None and record in universe.gone:
+                continue  # nobody has touched it since somebody deleted it there
+            field_name = ("name", "label")[universe.mapping]
+            if found is None or found.document.get(field_name) != universe.names[record]:
+                self.problems.append(
+                    f"{record} is {universe.names[record]} here and {found and found.document} at the remote"
+                )
+        if self.problems:
+            raise AssertionError("the two sides differ")
+
+    def _retired(self, record: str) -> bool:
+        with self._universe.engine.begin() as conn:
+            query = sa.text(
+                "SELECT count(*) FROM pushlink_remote_link WHERE source_record_id = :r AND status = 'retired'"
+            )
+            return bool(conn.execute(query, {"r": record}).scalar_one())

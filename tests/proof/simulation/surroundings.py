@@ -1,0 +1,122 @@
+"""What surrounds the simulated processes: identities out of a seed, a database that fails, a network that lies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from proof.simulation.faults import IN_A_TRANSACTION, ON_THE_WIRE, Fault, Faults
+from pushlink.flows.drivers import Database, Failed
+from pushlink.flows.effects import Step, Tx
+from pushlink.ports import WireReply, WireRequest
+from pushlink.testing import verbs
+from pushlink.testing.collection import Record
+from pushlink.testing.driver import SimulatedOutage
+from pushlink.testing.scripted import ScriptedTransport
+from pushlink.testing.verbs import Verb
+
+#: What the sender of a request sees that arrives too late.
+LATE: Final = verbs.hang()
+
+#: What the remote does, or the way to it, when a fault strikes.
+VERBS: Final[Mapping[Fault, Verb]] = {
+    Fault.NOT_CONNECTED: verbs.refuse_connection(),
+    Fault.REQUEST_LOST: verbs.close_after_read(),
+    Fault.REQUEST_LATE: LATE,
+    Fault.REPLY_LOST: verbs.store_then_close(),
+    Fault.REPLY_TRUNCATED: verbs.truncate(),
+    Fault.ERROR_DONE: verbs.store_then_answer(502, {"error": "bad gateway"}),
+    Fault.ERROR_UNDONE: verbs.answer(503, {"error": "try later"}),
+    Fault.THROTTLED: verbs.answer(429, {"error": "slow down"}, headers=[("Retry-After", "30")]),
+    Fault.REFUSED: verbs.answer(422, {"error": "not this"}),
+    Fault.UNAUTHORISED: verbs.answer(401, {"error": "who are you"}, headers=[("WWW-Authenticate", "Bearer")]),
+}
+
+
+class SeededIds:
+    """Identities that sort in the order in which they are made, and tokens, both the same for the same seed."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._last = 0
+
+    def fresh(self) -> str:
+        """The next identity."""
+        self._last += 1
+        return f"{self._last:016x}{self._rng.getrandbits(64):016x}"
+
+    def token(self) -> str:
+        """A token."""
+        return f"{self._rng.getrandbits(128):032x}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultyDatabase(Database):
+    """A database whose connections break before a commit, or after it."""
+
+    faults: Faults
+
+    def commit(self, step: Step, txs: Sequence[Tx]) -> list[Any]:
+        """Run the step, unless the connection goes."""
+        match self.faults.strike(*IN_A_TRANSACTION):
+            case Fault.ROLLED_BACK:
+                return Database.commit(self, _breaking(step), txs)
+            case Fault.COMMIT_UNHEARD:
+                Database.commit(self, step, txs)
+                return [Failed(SimulatedOutage("the commit was not answered"), transient=True)] * len(txs)
+            case _:
+                return Database.commit(self, step, txs)
+
+
+def _breaking(step: Step) -> Step:
+    def breaks(*args: Any, **kwargs: Any) -> Sequence[Any]:
+        step(*args, **kwargs)
+        raise SimulatedOutage("the connection is gone")
+
+    return breaks
+
+
+@dataclass(slots=True)
+class Network:
+    """The way to the remote. `underway` holds requests that nobody waits for any more and that will still arrive."""
+
+    wire: ScriptedTransport
+    faults: Faults
+    key_of: Callable[[WireRequest], str]
+    owned_ids: Callable[[WireRequest], Sequence[str]]  # ids that links of other records have, for this one's remote
+    underway: list[WireRequest] = field(default_factory=list)
+
+    def send(self, request: WireRequest) -> WireReply:
+        """One request, and whatever becomes of it."""
+        fault = self.faults.strike(*ON_THE_WIRE)
+        verb = self._verb(fault, request)
+        if verb is not None:
+            self.wire.script.next(verb)
+        if fault is Fault.REQUEST_LATE:
+            self.underway.append(request)
+        return self.wire.send_now(request)
+
+    def deliver(self, index: int) -> None:
+        """A late request arrives; its answer goes nowhere."""
+        self.wire.send_now(self.underway.pop(index))
+
+    def is_underway(self, key: str) -> bool:
+        """Whether a request about this record may still arrive."""
+        return any(self.key_of(request) == key for request in self.underway)
+
+    def _verb(self, fault: Fault | None, request: WireRequest) -> Verb | None:
+        if fault is not Fault.FOREIGN_ID:
+            return None if fault is None else VERBS[fault]
+        others = self.owned_ids(request)
+        if request.method == "POST" and others:
+            return verbs.store_then_answer(201, {"id": self.faults.rng.choice(others)})
+        self.faults.undo(fault)
+        return None
+
+
+def live_record(wire: ScriptedTransport, key: str) -> Record | None:
+    """What an honest operator finds who looks for a record at the remote: the newest live one."""
+    found = [record for record in wire.api.records if record.document.get("key") == key]
+    return found[-1] if found else None

@@ -1,0 +1,585 @@
+"""One simulated deployment: processes, requests, an operator, a remote and all that may happen to them, out of a seed.
+
+Everything runs on one thread and is chosen by one random generator: a scheduler picks what happens next, an effect of a
+flow at a time. The clock is a fixed one that the scheduler moves. The operator is an honest one who looks before he
+speaks: he declares absent only what no process and no request on its way can still create, which is what a settle time
+stands for, and he finds what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from proof.simulation.faults import IN_THE_WORLD, Fault, Faults
+from proof.simulation.surroundings import FaultyDatabase, Network, SeededIds, live_record
+from pushlink.adapters.memory import FixedClock
+from pushlink.adapters.policy import AllowAllAuthority
+from pushlink.bootstrap import Parts, Runtime
+from pushlink.errors import CallerError, PushlinkError
+from pushlink.flows.claim import ClaimOrder
+from pushlink.flows.dispatch import flow_of
+from pushlink.flows.drivers import Database, Failed, is_transient
+from pushlink.flows.effects import Tx
+from pushlink.flows.operating import Decision, OperatorTerms
+from pushlink.flows.outcomes import Refused
+from pushlink.flows.steps import Steps
+from pushlink.flows.world import Remembered, World
+from pushlink.migration import revalidate
+from pushlink.operations import deployments, waiting
+from pushlink.operations.actions import act
+from pushlink.packs.loader import load_pack_text
+from pushlink.ports import Secret, WireRequest
+from pushlink.protocol.documents import Approval
+from pushlink.protocol.snapshots import Digest
+from pushlink.protocol.verbs import Verb
+from pushlink.settings import AuthoritySettings, Settings
+from pushlink.store.catalog import apply_pack
+from pushlink.store.claims import Turn
+from pushlink.testing.collection import RemoteOptions
+from pushlink.testing.drain import claims_of
+from pushlink.testing.driver import Interleaver, SimulatedOutage
+from pushlink.testing.scripted import ScriptedTransport
+from support.bench import METADATA, MIRROR, PACK, PERSON
+
+#: Records that the database knows something of.
+SAVED: Final = "SELECT s.source_record_id FROM pushlink_push_slot s JOIN pushlink_push_attempt a USING (link_key)"
+
+#: What is told when nothing came of it.
+NOTHING: Final = "nothing"
+
+#: What a mapping is changed to and back.
+MAPPINGS: Final = ("/name", "/label")
+TENANTS: Final = ("", "other")
+TERMS: Final = OperatorTerms(pause_max_ms=600_000)
+WORKERS_MAX: Final = 4
+RECORDS_MAX: Final = 5
+
+#: The world changes less often than a request fails.
+WORLD_SCALE: Final = 0.15
+
+#: How often an operator lets the same attempt go on before he stops its link.
+UNHELD_MAX: Final = 3
+
+#: How often everything is saved once more at the end, as `pushlink backfill` does it.
+SAVED_AGAIN: Final = 2
+
+#: Longer than a lease, an hour, a day: what the clock may jump by, in seconds.
+JUMPS_S: Final = (5.0, 40.0, 120.0, 900.0, 3_600.0, 90_000.0)
+
+
+class Generation:
+    """One token for everybody under a generation that can be changed and changed back."""
+
+    def __init__(self) -> None:
+        self.current = "generation-1"
+
+    def generation(self, reference: str, *, tenant: str) -> str:
+        return self.current
+
+    def resolve(self, reference: str, *, tenant: str) -> Secret:
+        return Secret(value="token", generation=self.current)
+
+
+@dataclass
+class Process:
+    """One worker process: what it has claimed goes on effect by effect, until it is killed."""
+
+    name: str
+    world: World
+    database: Database
+    network: Network
+    paused: bool = False
+    weave: Interleaver = field(init=False)
+    about: dict[str, str] = field(default_factory=dict)  # flow -> link key
+
+    def __post_init__(self) -> None:
+        self.weave = Interleaver(self.database, self.network.send)
+        self._claims = claims_of(self.world)
+        self._steps = Steps(self.world)
+        self._count = 0
+
+    @property
+    def busy_with(self) -> set[str]:
+        """Link keys of the flows that have not ended."""
+        return {self.about[name] for name in self.weave.alive}
+
+    def claim(self, limit: int) -> str:
+        """Take what is due."""
+        order = ClaimOrder(limit=limit, turn=Turn())
+        [found] = self.database.commit(self._claims.claim, [Tx(step=self._claims.claim, item=order, key="")])
+        if isinstance(found, Failed):
+            if not isinstance(found.error, SimulatedOutage) and not is_transient(found.error):
+                raise found.error
+            return "claim failed"
+        for claimed in found:
+            self._count += 1
+            name = f"{self.name}.{self._count}"
+            self.about[name] = claimed.attempt.link_key
+            self.weave.add(name, flow_of(claimed, self._steps))
+        return f"claimed {len(found)}"
+
+    def step(self, rng: random.Random) -> str:
+        """One effect of one of its flows."""
+        name = rng.choice(self.weave.alive)
+        effect = self.weave.peek(name)
+        self.weave.step(name)
+        for flow, error in self.weave.abandoned.items():
+            if not isinstance(error, SimulatedOutage):
+                raise AssertionError(f"{flow} was abandoned: {error!r}") from error  # noqa: TRY004 - it is a finding
+        return f"{name} {effect}"
+
+    def kill(self) -> None:
+        """End every flow where it stands."""
+        for name in self.weave.alive:
+            self.weave.kill(name)
+
+
+class Universe:
+    """The world of one seed."""
+
+    def __init__(self, engine: sa.Engine, directory: Any, seed: int, copy_of: Callable[[], Any]) -> None:
+        self.rng = random.Random(seed)
+        self.engine = engine
+        self.clock = FixedClock()
+        self.credentials = Generation()
+        self.faults = Faults.draw(self.rng)
+        self.wire = ScriptedTransport(RemoteOptions(ids="text", clock=self._seconds), credentials=self.credentials)
+        self.network = Network(self.wire, self.faults, key_of, self._owned_ids)
+        self.ids = SeededIds(self.rng)
+        self.backup: Any = None
+        self._copy_of = copy_of
+        self.tenants = TENANTS[: self.rng.choice((1, 2))]
+        self.records = [
+            (f"{tenant[:1] or 'p'}{number}", tenant)
+            for tenant in self.tenants
+            for number in range(1, self.rng.randint(1, RECORDS_MAX) + 1)
+        ]
+        self.mapping = 0
+        self.operations = 0
+        self.retires = Fault.FOREIGN_ID not in self.faults.rates  # a remote that lies about ids, and a freed locator
+        self.processes: list[Process] = []
+        self.names: dict[str, str] = {}  # what the last accepted save of a record holds
+        self.deleted: set[str] = set()
+        self.gone: set[str] = set()  # records whose remote record somebody deleted
+        self.unheld: Counter[str] = Counter()
+        self.trace: list[str] = []
+        (directory / "secret").write_text("a secret of the simulation, long enough for anybody")
+        settings = Settings(
+            database_url=engine.url.render_as_string(hide_password=False),
+            authority=AuthoritySettings(kind="allow_all"),
+            secret_file=directory / "secret",
+        )
+        parts = Parts(
+            engine=engine,
+            authority=AllowAllAuthority(),
+            clock=self.clock,
+            credentials=self.credentials,
+            ids=self.ids,
+            transport=lambda: self.wire,
+        )
+        self.runtime = Runtime(settings, parts)
+        METADATA.create_all(engine)
+        self.runtime.bind(PERSON, "Person")
+        self.has_mirror = self.rng.random() < 0.5
+        self._apply()
+        self.database = FaultyDatabase(engine=engine, clock=self.clock, faults=self.faults)
+        self.workers = self.rng.randint(1, WORKERS_MAX)
+        for _ in range(self.workers):
+            self.start()
+
+    # ---------------------------------------------------------------------------------- processes
+
+    def start(self) -> Process:
+        """A process that knows nothing."""
+        world = replace(self.runtime.world, proven=Remembered(64), profiles=Remembered(64), actions=Remembered(64))
+        process = Process(f"w{self.ids.token()[:4]}", world, self.database, self.network)
+        self.processes.append(process)
+        return process
+
+    def kill(self, process: Process) -> None:
+        """It is gone; a fresh one takes its place."""
+        process.kill()
+        self.processes.remove(process)
+        self.start()
+
+    # ---------------------------------------------------------------------------------- what happens
+
+    def happen(self) -> str:
+        """One thing, and what it was."""
+        self.clock.advance(seconds=self.rng.random())
+        fault = self.faults.strike(*IN_THE_WORLD, scale=WORLD_SCALE)
+        if fault is not None:
+            return self._trouble(fault)
+        choice = self.rng.random()
+        if choice < 0.20:
+            return self.save()
+        if choice < 0.80:
+            return self.work()
+        if choice < 0.88:
+            return self.operate()
+        if choice < 0.95:
+            return self.wait(self.rng.choice(JUMPS_S[:4]))
+        if self.network.underway:
+            index = self.rng.randrange(len(self.network.underway))
+            key = key_of(self.network.underway[index])
+            self.network.deliver(index)
+            return f"a late request for {key} arrives"
+        return self.wake()
+
+    def work(self) -> str:
+        """Some process that is awake goes on."""
+        awake = [process for process in self.processes if not process.paused]
+        if not awake:
+            return self.wake()
+        process = self.rng.choice(awake)
+        return process.step(self.rng) if process.weave.alive else process.claim(self.rng.randint(1, 4))
+
+    def wake(self) -> str:
+        """A process that stood still goes on."""
+        for process in self.processes:
+            if process.paused:
+                process.paused = False
+                return f"{process.name} wakes"
+        return NOTHING
+
+    def wait(self, seconds: float) -> str:
+        """Time passes."""
+        self.clock.advance(seconds=seconds)
+        return f"{seconds:.0f} s pass"
+
+    def save(self) -> str:
+        """A request changes a record and saves it."""
+        record, tenant = self.rng.choice(self.records)
+        if record in self.deleted:
+            return NOTHING
+        name = f"n{self.rng.randrange(1_000)}"
+        return self.save_as(record, tenant, name)
+
+    def save_as(self, record: str, tenant: str, name: str) -> str:
+        """The host's transaction."""
+        with self.engine.begin() as conn:
+            changed = conn.execute(PERSON.update().where(PERSON.c.id == record).values(name=name))
+            if changed.rowcount == 0:
+                conn.execute(PERSON.insert().values(id=record, name=name))
+            [outcome] = self.runtime.save(conn, "Person", record, user="u1", tenant=tenant)
+        self.names[record] = name
+        said = outcome.code if isinstance(outcome, Refused) else type(outcome).__name__
+        return f"save {record} {name}: {said}"
+
+    def _trouble(self, fault: Fault) -> str:
+        said = {
+            Fault.KILL: self._kill,
+            Fault.PAUSE: self._pause,
+            Fault.CLOCK_FORWARD: lambda: self.wait(self.rng.choice(JUMPS_S)),
+            Fault.CLOCK_BACK: self._set_back,
+            Fault.GONE: self._delete_remotely,
+            Fault.CREDENTIAL: self._change_credential,
+            Fault.MAPPING: self._change_mapping,
+            Fault.SOURCE_DELETED: self._delete,
+            Fault.SUSPENDED: self._suspend,
+            Fault.RESTORED: self._restore,
+        }[fault]()
+        if said == NOTHING:
+            self.faults.undo(fault)
+        return said
+
+    def _kill(self) -> str:
+        process = self.rng.choice(self.processes)
+        self.kill(process)
+        return f"kill {process.name}"
+
+    def _pause(self) -> str:
+        process = self.rng.choice(self.processes)
+        process.paused = True
+        return f"pause {process.name}"
+
+    def _set_back(self) -> str:
+        self.clock.advance(seconds=-self.rng.choice(JUMPS_S))
+        return "the clock goes back"
+
+    def _delete_remotely(self) -> str:
+        records = self.wire.api.records
+        if not records:
+            return NOTHING
+        gone = self.rng.choice(records)
+        self.wire.api.delete(gone.collection, gone.id)
+        self.gone.add(str(gone.document["key"]))
+        return f"{gone.id} is deleted remotely"
+
+    def _change_credential(self) -> str:
+        self.credentials.current = self.rng.choice(("generation-1", "generation-2"))
+        return f"credential {self.credentials.current}"
+
+    def _change_mapping(self) -> str:
+        self.mapping = 1 - self.mapping
+        self._apply()
+        return f"mapping {self.mapping}"
+
+    def _apply(self) -> None:
+        text = (PACK + MIRROR if self.has_mirror else PACK).replace(
+            "{source: name, target: /name}", f"{{source: name, target: {MAPPINGS[self.mapping]}}}"
+        )
+        pack = load_pack_text(text)
+        with self.engine.begin() as conn:
+            for tenant in self.tenants:
+                apply_pack(
+                    conn,
+                    pack,
+                    tenant=tenant,
+                    install_ids=self.ids.fresh,
+                    reason="sim",
+                    actor="sim",
+                    now=self.clock.now(),
+                )
+
+    def _delete(self) -> str:
+        there = [place for place in self.records if place[0] in self.names and place[0] not in self.deleted]
+        if not there:
+            return NOTHING
+        record, tenant = self.rng.choice(there)
+        told = self.rng.random() < 0.5
+        with self.engine.begin() as conn:
+            conn.execute(PERSON.delete().where(PERSON.c.id == record))
+            if told:
+                self.runtime.deleted(conn, "Person", record, user="u1", tenant=tenant)
+        self.deleted.add(record)
+        return f"{record} is deleted{', and pushlink told' if told else ''}"
+
+    def _suspend(self, record: str | None = None) -> str:
+        """Somebody stops a link: the one of a record, or any."""
+        with self.engine.begin() as conn:
+            query = sa.text(
+                "SELECT id, tenant, row_version, source_record_id FROM pushlink_remote_link"
+                " WHERE status = 'finalized' ORDER BY id"
+            )
+            links = [link for link in conn.execute(query).all() if record in {None, link.source_record_id}]
+        if not links:
+            return NOTHING
+        link = self.rng.choice(links)
+        return self._act(Verb.SUSPEND, link.id, link.row_version, link.tenant)
+
+    def _restore(self) -> str:
+        """An older copy of the database comes back; every process of before is stopped first, as the runbook says."""
+        if self.backup is None or self.rng.random() < 0.5:
+            self.backup = self._copy_of()
+            self.faults.undo(Fault.RESTORED)  # not yet
+            return "a backup is made"
+        for process in list(self.processes):
+            self.kill(process)
+        self.backup()
+        self.backup = None
+        with self.engine.begin() as conn:
+            now = self.clock.now()
+            deployments.recover(conn, actor="sim", reason="restored", now=now)
+            deployments.confirm(conn, self.runtime.world, actor="sim", reason="restored", now=now)
+        return "restored and confirmed"
+
+    # ---------------------------------------------------------------------------------- the operator
+
+    def operate(self) -> str:
+        """The operator takes one row off the list of what is stuck."""
+        rows = self.stuck()
+        if not rows:
+            return self._accept_mapping()
+        tenant, row = self.rng.choice(rows)
+        return self.settle(tenant, row)
+
+    def stuck(self) -> list[tuple[str, Any]]:
+        """Everything that waits for a person."""
+        with self.engine.begin() as conn:
+            groups = [
+                (tenant, group) for tenant in self.tenants for group in waiting.stuck(conn, tenant=tenant, samples=50)
+            ]
+        return [(tenant, row) for tenant, group in groups for row in group.rows]
+
+    def settle(self, tenant: str, row: Any) -> str:
+        """Decide about one row by what is true at the remote."""
+        found = live_record(self.wire, row.record_id)
+        offered = {verb.name for verb in row.verbs}
+        for verb, argument in self._wishes(row, found):
+            if verb in offered:
+                if verb is Verb.UNHOLD and self._is_hopeless(row):
+                    return self._suspend(row.record_id)
+                said = self._act(verb, row.target_id, row.row_version, tenant, argument)
+                if "refused" not in said:
+                    return said
+        return f"operator leaves {row.record_id} {row.target}"
+
+    def _wishes(self, row: Any, found: Any) -> list[tuple[Verb, str | None]]:
+        quiet = not self._may_still_send(row.record_id)
+        remote_id = found.id if found is not None else None
+        wishes: list[tuple[Verb, str | None]] = []
+        if row.target == "link":
+            if found is not None:
+                return [(Verb.REVALIDATE, None)]
+            return [(Verb.RETIRE, None)] if self.retires else []
+        if remote_id is not None:
+            wishes.append((Verb.ADOPT, remote_id))
+            if quiet and found.document.get("name") == self.names.get(row.record_id):
+                wishes.append((Verb.APPLIED, None))
+        elif quiet:
+            wishes.append((Verb.ABSENT, None))
+        if quiet:
+            wishes += [(Verb.RESEND, None), (Verb.SUPERSEDE, None)]
+        wishes += [(Verb.REINTERPRET, None)] if quiet else []
+        wishes += [(Verb.RELEASE_VERSION, None), (Verb.DISPOSE, None)]
+        wishes += self.rng.sample([(Verb.UNHOLD, None), (Verb.ABANDON, None)], 2)
+        return wishes
+
+    def _is_hopeless(self, row: Any) -> bool:
+        """Whether the same attempt was let go on again and again, and came back each time."""
+        self.unheld[row.target_id] += 1
+        return self.unheld[row.target_id] > UNHELD_MAX
+
+    def _may_still_send(self, record: str) -> bool:
+        """Whether a request about a record is on its way, or a process holds it in its hands."""
+        key = self._link_key(record)
+        busy = any(key in process.busy_with for process in self.processes)
+        return busy or self.network.is_underway(record)
+
+    def _act(self, verb: Verb, target: str, version: int, tenant: str, argument: str | None = None) -> str:
+        if verb is Verb.DISPOSE:
+            argument = self._known_id(target)
+        decision = Decision(
+            verb=verb,
+            target_id=target,
+            row_version=version,
+            actor="op",
+            reason="it was looked at",
+            tenant=tenant,
+            argument=argument,
+            approver="second",
+            reserve=verb is Verb.SUPERSEDE and self.rng.random() < 0.5,
+        )
+        try:
+            with self.engine.begin() as conn:
+                done = act(conn, self.runtime.world, decision, terms=TERMS, now=self.clock.now())
+        except CallerError as refused:
+            return f"{verb} refused: {refused.code}"
+        return f"{verb} {done.record_id}: {done.before} to {done.after}"
+
+    def _known_id(self, attempt: str) -> str:
+        with self.engine.begin() as conn:
+            query = sa.text("SELECT remote_id FROM pushlink_push_attempt WHERE id = :id")
+            return conn.execute(query, {"id": attempt}).scalar_one_or_none() or "none"
+
+    def _accept_mapping(self) -> str:
+        """A manifest for every link whose mapping is not the catalogue's any more."""
+        if not self.faults.struck[Fault.MAPPING]:
+            return NOTHING
+        for tenant in self.tenants:
+            with self.engine.begin() as conn:
+                query = sa.text(
+                    "SELECT link_key FROM pushlink_remote_link WHERE status = 'finalized' AND tenant = :t ORDER BY 1"
+                )
+                keys = list(conn.execute(query, {"t": tenant}).scalars())
+            for key in keys:
+                self.operations += 1
+                try:
+                    manifest = revalidate.make_manifest(
+                        self.engine,
+                        [key],
+                        tenant=tenant,
+                        operation_id=f"op-{self.operations}",
+                        reason="mapping",
+                        approval=Approval(who="op", digest=Digest("sha256:" + "0" * 64)),
+                    )
+                    revalidate.apply(self.engine, manifest, actor="op", now=self.clock.now)
+                except PushlinkError:
+                    continue
+                return f"manifest for {key[:8]}"
+        return NOTHING
+
+    # ---------------------------------------------------------------------------------- the end
+
+    def heal(self, rounds: int = 60) -> None:
+        """No more faults; everything that stood still goes on, and people settle what waits for them."""
+        self.faults.healed = True
+        self.credentials.current = "a new one"  # a generation that the remote has refused stays refused
+        for process in self.processes:
+            process.paused = False
+        while self.network.underway:
+            self.network.deliver(0)
+        self.clock.advance(days=3)  # past every lease and pause that a clock which went back has left in the future
+        again = 0
+        for _ in range(rounds):
+            before = len(self.trace)
+            self._work_until_idle()
+            told = [self.settle(tenant, row) for tenant, row in self.stuck()]
+            self.trace += [said for said in (*told, self._accept_mapping()) if said != NOTHING and "leaves" not in said]
+            self.clock.advance(hours=1)
+            if len(self.trace) > before:
+                continue
+            if again == SAVED_AGAIN:
+                return
+            again += 1
+            self._clear()
+            self._accept_configuration()
+            for record, tenant in self.records:
+                if record in self.names and record not in self.deleted:
+                    self.trace.append(self.save_as(record, tenant, self.names[record]))
+        raise AssertionError("it does not come to rest: " + " | ".join(self.trace[-20:]))
+
+    def _accept_configuration(self) -> None:
+        """Somebody looks at what changed and accepts it for every link, as a runbook has it after a rotation."""
+        with self.engine.begin() as conn:
+            query = sa.text(
+                "SELECT id, tenant, row_version FROM pushlink_remote_link WHERE status = 'finalized' ORDER BY id"
+            )
+            links = conn.execute(query).all()
+        for link in links:
+            self.trace.append(self._act(Verb.REVALIDATE, link.id, link.row_version, link.tenant))
+
+    def _clear(self) -> None:
+        """After a restore: look which records have a remote record that the database knows nothing of, and say so.
+
+        Those are for adoption, with a manifest; here nobody saves them any more.
+        """
+        with self.engine.begin() as conn:
+            known = set(conn.execute(sa.text(SAVED)).scalars())
+            deployments.clear(conn, actor="op", reason="looked at", now=self.clock.now())
+        for record, _ in self.records:
+            if record not in known and live_record(self.wire, record) is not None:
+                self.deleted.add(record)
+
+    def _work_until_idle(self) -> None:
+        for _ in range(2_000):
+            busy = [process for process in self.processes if process.weave.alive]
+            if busy:
+                self.trace.append(busy[0].step(self.rng))
+                continue
+            said = self.processes[0].claim(8)
+            if said == "claimed 0":
+                return
+            self.trace.append(said)
+        raise AssertionError("the work has no end")
+
+    # ---------------------------------------------------------------------------------- looking
+
+    def _seconds(self) -> float:
+        return self.clock.now().timestamp()
+
+    def _link_key(self, record: str) -> str:
+        with self.engine.begin() as conn:
+            query = sa.text("SELECT link_key FROM pushlink_push_slot WHERE source_record_id = :r")
+            return conn.execute(query, {"r": record}).scalar_one_or_none() or ""
+
+    def _owned_ids(self, request: WireRequest) -> list[str]:
+        with self.engine.begin() as conn:
+            query = sa.text(
+                "SELECT remote_id FROM pushlink_remote_link"
+                " WHERE status <> 'retired' AND tenant = :t AND source_record_id <> :r ORDER BY 1"
+            )
+            return list(conn.execute(query, {"r": key_of(request), "t": request.tenant}).scalars())
+
+
+def key_of(request: WireRequest) -> str:
+    """The record that a request is about; its body says so."""
+    return str(json.loads(request.body)["key"])
