@@ -35,6 +35,9 @@ crash: $(STAMP) ## let processes die, and fail, at every statement, commit and s
 simulate: $(STAMP) ## simulate deployments in which everything fails, out of SEEDS=2000 seeds, and judge each step
 	PYTHONPATH=tests PYTHONHASHSEED=0 $(BIN)/python -m proof.simulate $(SEEDS)
 
+model: $(STAMP) ## check the model of the protocol with SPIN (needs spin and gcc): every rule on, each one off
+	PYTHONPATH=tests $(BIN)/python -m proof.model.check
+
 real: $(STAMP) ## push real data to a real server that nobody here wrote, and compare
 	$(BIN)/python examples/real/run.py
 

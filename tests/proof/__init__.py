@@ -5,6 +5,7 @@
     scenarios.py    `Stand` (a deployment), `Hand` (one process of it: host, worker, operator), and the table of stories
     lane.py         one scenario on one database: forks, recovers, asks the judge
     crash.py        `make crash`
+    model/          models of the protocol for SPIN, the table of their runs, and `make model`
     simulation/     a deployment out of a seed: its faults, its surroundings, what happens, and what a run has to reach
     simulate.py     `make simulate`
     databases.py    migrated databases of both dialects, without pytest
