@@ -25,7 +25,7 @@ from pushlink.flows.claimed import Claimed, ClaimedLookup, ClaimedStampLookup
 from pushlink.flows.dispatch import flow_of
 from pushlink.flows.drivers import Database, run_flow
 from pushlink.flows.effects import Flow, Tx
-from pushlink.flows.recover import recoveries_of
+from pushlink.flows.recover import make_recoveries, recoveries_of
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.ports import Transport, WireReply, WireRequest
@@ -44,11 +44,10 @@ from pushlink.protocol.states import (
     sources,
 )
 from pushlink.protocol.waiting import ASSOCIATION_HOLDS
-from pushlink.store import attempts, lifecycle, slots
+from pushlink.store import attempts
 from pushlink.store.attempts import SetHold
 from pushlink.store.catalog import read_deployment
 from pushlink.store.dialect import timeline
-from pushlink.store.lifecycle import Moved
 from pushlink.store.rows import AttemptRow
 
 #: A claim may take a row in one of these.
@@ -124,7 +123,9 @@ class InlineClaims(ClaimSteps):
             line,
             now,
         )
-        self._recover(conn, [row for row in _ours(conn, order) if _is_dead(row, now)], line, now)
+        dead = [row for row in _ours(conn, order) if _is_dead(row, now)]
+        moves = recoveries_of(self._world, conn, dead, timeline=line, actor=self._incarnation, now=now)
+        make_recoveries(conn, moves, now=now)
         self._recheck(conn, [row for row in _ours(conn, order) if _may_have_healed(row, revision)], revision, now)
         due = [
             row
@@ -133,18 +134,6 @@ class InlineClaims(ClaimSteps):
         ]
         fit = self._within_limits(conn, self._set_aside(conn, due, now), now)
         return [*asked, *self._gather(conn, self._take(conn, fit, line, now), now)]
-
-    def _recover(self, conn: sa.Connection, rows: Sequence[AttemptRow], line: str, now: dt.datetime) -> None:
-        moves = recoveries_of(self._world, conn, rows, timeline=line, actor=self._incarnation, now=now)
-        results = lifecycle.move_attempts(conn, moves, now=now)
-        slots.forget_applied(
-            conn,
-            [
-                move.link_key
-                for move, result in zip(moves, results, strict=True)
-                if isinstance(result, Moved) and move.event is UpdateEvent.UNKNOWN
-            ],
-        )
 
     def _recheck(self, conn: sa.Connection, rows: Sequence[AttemptRow], revision: int, now: dt.datetime) -> None:
         detail = {"rechecked": revision}

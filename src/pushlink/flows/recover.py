@@ -44,10 +44,21 @@ def recover_claims(
     }
     dead = [row for row in rows if row.id not in waiting]
     moves = recoveries_of(world, conn, dead, timeline=timeline, actor=actor, now=now)
+    return len(make_recoveries(conn, moves, now=now))
+
+
+def make_recoveries(conn: sa.Connection, moves: Sequence[Move], *, now: dt.datetime) -> list[Move]:
+    """Make these moves; answers with those that were made.
+
+    An update that becomes doubtful writes its push slot too. Whoever calls has locked attempts already, and elsewhere
+    the slot comes first; so a slot that somebody holds is not waited for, and its row is left to the next recovery.
+    """
+    free = slots.hold_free_slots(conn, [move.link_key for move in moves if move.event is UpdateEvent.UNKNOWN])
+    moves = [move for move in moves if move.event is not UpdateEvent.UNKNOWN or move.link_key in free]
     results = lifecycle.move_attempts(conn, moves, now=now)
     moved = [move for move, result in zip(moves, results, strict=True) if isinstance(result, Moved)]
     slots.forget_applied(conn, [move.link_key for move in moved if move.event is UpdateEvent.UNKNOWN])
-    return len(moved)
+    return moved
 
 
 def recoveries_of(

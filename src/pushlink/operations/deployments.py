@@ -11,14 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pushlink.errors import CallerError, Code
-from pushlink.flows.recover import recovery_of
+from pushlink.flows.recover import make_recoveries, recovery_of
 from pushlink.flows.world import World
 from pushlink.ports import StateSeen
-from pushlink.protocol.states import UpdateEvent
-from pushlink.store import lifecycle, restores, slots
+from pushlink.store import restores, slots
 from pushlink.store.access import Connection
 from pushlink.store.catalog import read_deployment
-from pushlink.store.lifecycle import Moved
 
 #: Rows that a confirmation recovers by one statement.
 RECOVERED_AT_ONCE: Final = 200
@@ -93,6 +91,7 @@ def confirm(conn: Connection, world: World, *, actor: str, reason: str, now: dt.
             evidence={"settings": world.deployment_id, "database": found.deployment_id},
             next_step=f'if this database is the right one, write deployment_id = "{found.deployment_id}" into them',
         )
+    slots.lock_slots(conn, restores.read_updated_keys(conn), nowait=False)  # before any attempt is locked
     doubted = restores.doubt_open_creates(conn, actor=actor, reason=reason, now=now)
     recovered = _recover(conn, actor=actor, now=now)
     evidence = {"in_doubt": doubted, "claims_ended": recovered}
@@ -118,11 +117,7 @@ def _recover(conn: Connection, *, actor: str, now: dt.datetime) -> int:
     while rows := restores.read_in_work(conn, after=after, limit=RECOVERED_AT_ONCE):
         after = rows[-1].id
         found = [recovery_of(row, None, timeline=_CONFIRMED, actor=actor, now=now) for row in rows]
-        moves = [move for move in found if move is not None]
-        results = lifecycle.move_attempts(conn, moves, now=now)
-        moved = [move for move, result in zip(moves, results, strict=True) if isinstance(result, Moved)]
-        slots.forget_applied(conn, [move.link_key for move in moved if move.event is UpdateEvent.UNKNOWN])
-        count += len(moved)
+        count += len(make_recoveries(conn, [move for move in found if move is not None], now=now))
     return count
 
 

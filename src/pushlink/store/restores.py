@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from pushlink.protocol.snapshots import LinkKey
 from pushlink.protocol.states import KNOWN_LANES, CreateEvent, Operation, UpdateEvent, sources
 from pushlink.store.audit import OperatorAction, record_actions
 from pushlink.store.catalog import read_deployment
@@ -154,6 +155,13 @@ def doubt_open_creates(conn: sa.Connection, *, actor: str, reason: str, now: dt.
     for start in range(0, len(events), EVENTS_AT_ONCE):
         insert_events(conn, events[start : start + EVENTS_AT_ONCE], now=now)
     return len(events)
+
+
+def read_updated_keys(conn: sa.Connection) -> list[LinkKey]:
+    """The keys whose update somebody claimed and may have sent, in their order, without a lock."""
+    t = push_attempt
+    statement = sa.select(t.c.link_key).where(t.c.update_key.is_not(None), t.c.status.in_(_IN_WORK))
+    return [LinkKey(key) for key in conn.execute(statement.order_by(t.c.link_key)).scalars()]
 
 
 def read_in_work(conn: sa.Connection, *, after: str, limit: int) -> Sequence[AttemptRow]:

@@ -53,6 +53,13 @@ def lock_slots(conn: sa.Connection, keys: Sequence[LinkKey], *, nowait: bool) ->
     return [found.get(key) for key in keys]
 
 
+def hold_free_slots(conn: sa.Connection, keys: Sequence[LinkKey]) -> frozenset[LinkKey]:
+    """Lock those of these slots that nobody else holds, without waiting for any; for whoever holds later locks."""
+    if not keys:
+        return frozenset()
+    return frozenset(LinkKey(row.link_key) for row in _HOLD_FREE(conn, [(key,) for key in sorted(set(keys))]))
+
+
 def lock_versions(conn: sa.Connection, keys: Sequence[LinkKey]) -> list[SlotVersions | None]:
     """Lock as `lock_slots` with `nowait` does, and read the versions alone."""
     if not keys:
@@ -300,6 +307,12 @@ def _lock_statement(rows: sa.FromClause, *, kind: type[Any], nowait: bool) -> sa
     )
 
 
+def _hold_free_statement(rows: sa.FromClause) -> sa.Executable:
+    t = push_slot
+    chosen = sa.select(t.c.link_key).where(t.c.link_key.in_(sa.select(rows.c.link_key))).order_by(t.c.link_key)
+    return chosen.with_for_update(skip_locked=True, key_share=True, of=t)
+
+
 def _read_statement(rows: sa.FromClause, *, kind: type[Any]) -> sa.Executable:
     t = push_slot
     return sa.select(*columns_of(kind, t)).join_from(rows, t, t.c.link_key == rows.c.link_key)
@@ -328,6 +341,7 @@ def _acknowledge_statement(rows: sa.FromClause) -> sa.Executable:
 _KEYS: Final = Batch("keys", {"link_key": sa.Text()})
 _LOCK: Final = _KEYS.prepare(partial(_lock_statement, kind=SlotRow, nowait=False))
 _LOCK_NOWAIT: Final = _KEYS.prepare(partial(_lock_statement, kind=SlotRow, nowait=True))
+_HOLD_FREE: Final = _KEYS.prepare(_hold_free_statement)
 _LOCK_VERSIONS: Final = _KEYS.prepare(partial(_lock_statement, kind=SlotVersions, nowait=True))
 _READ: Final = _KEYS.prepare(partial(_read_statement, kind=SlotRow))
 _READ_IDENTITY: Final = _KEYS.prepare(partial(_read_statement, kind=SlotIdentity))
