@@ -22,6 +22,7 @@ from operations.operators import (
 )
 from pushlink.errors import CallerError, Code
 from pushlink.operations.actions import OperatorTerms
+from pushlink.operations.waiting import stuck
 from pushlink.protocol.states import AttemptStatus, LinkStatus, Operation, statuses
 from pushlink.protocol.verbs import Standing, Verb, may_act
 from pushlink.testing import verbs
@@ -85,6 +86,33 @@ def test_a_released_version_is_sent_once_more(stage: Stage) -> None:
     done = decide(stage, Verb.RELEASE_VERSION, ended)
     slot = stage.slot()
     assert (slot["refused_version"], slot["wanted_state"]) == (0, None)
+    stage.drain()
+    assert stage.attempts(id=done.made)[0]["status"] == "finalized"
+    assert stage.slot()["acknowledged_version"] == 2
+
+
+@pytest.mark.rule("RR-06", "D-19", "D-05")
+def test_an_update_whose_tries_are_used_up_waits_for_a_person_and_may_go_once_more(make_stage: MakeStage) -> None:
+    """Every connection was refused: the version ends with that reason, is listed, and no save of it starts anew."""
+    stage = make_stage(pack=pack_with(lambda d: profile_of(d).update(retry={"attempts": 2})))
+    stage.linked(1, **ADA)
+    for _ in range(2):
+        stage.remote.script.next(verbs.refuse_connection(), when=updating)
+    stage.save(1, name="Ada L.")
+    for _ in range(2):
+        stage.drain()
+        stage.clock_forward()
+    ended = stage.attempt(operation="update")
+    assert (ended["status"], ended["reason_code"]) == ("terminal_failed", "retries_exhausted")
+    slot = stage.slot()
+    assert (slot["wanted_version"], slot["refused_version"], slot["acknowledged_version"]) == (2, 2, 1)
+    with stage.engine.begin() as conn:
+        [group] = stuck(conn)
+    assert (group.kind, group.code, group.rows[0].target_id) == ("refused", "retries_exhausted", ended["id"])
+    assert "release-version" in {verb.name for verb in group.rows[0].verbs}
+    stage.save(1)
+    assert stage.drain() == 0
+    done = decide(stage, Verb.RELEASE_VERSION, ended)
     stage.drain()
     assert stage.attempts(id=done.made)[0]["status"] == "finalized"
     assert stage.slot()["acknowledged_version"] == 2

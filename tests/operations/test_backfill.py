@@ -324,6 +324,68 @@ def test_a_row_without_a_time_of_change_is_counted(runtime: Runtime) -> None:
     assert finish(work_of(runtime), ALL).records == 3
 
 
+#: One moment, 12:10 of 1 May 2024 in UTC, in the forms that hosts write into SQLite; then one a minute earlier.
+FORMS = {
+    "as SQLAlchemy writes it": ("2024-05-01 12:10:00.000000", "2024-05-01 12:09:00.000000"),
+    "no fraction": ("2024-05-01 12:10:00", "2024-05-01 12:09:00"),
+    "no seconds": ("2024-05-01 12:10", "2024-05-01 12:09"),
+    "ISO with T": ("2024-05-01T12:10:00", "2024-05-01T12:09:00"),
+    "ISO with Z": ("2024-05-01T12:10:00Z", "2024-05-01T12:09:59.999Z"),
+    "another zone": ("2024-05-01T07:10:00-05:00", "2024-05-01T14:09:00+02:00"),
+    "basic": ("20240501T121000", "20240501T120900"),
+    "Unix": (1_714_565_400, 1_714_565_340),
+    "Unix with a fraction": (1_714_565_400.0, 1_714_565_399.5),
+    "Julian": (2_460_432.006_944_444_5, 2_460_432.006_25),
+}
+
+
+@pytest.mark.rule("D-45", "D-41")
+@pytest.mark.parametrize("since", ["2024-05-01T12:10:00Z", "2024-05-01 12:10", "2024-05-01T14:10:00+02:00"])
+def test_since_compares_times_and_not_texts(runtime: Runtime, dialect: str, since: str) -> None:
+    """In whatever form SQLite was given them, and in whatever form they are asked for; batches go on by time."""
+    guests(runtime, 5, changed_at=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+    typed = START + dt.timedelta(minutes=10), START + dt.timedelta(minutes=9)
+    for at, before in FORMS.values() if dialect == "sqlite" else [typed]:
+        later = ("2024-05-01 13:00:00", "2024-05-01T12:30:00Z") if dialect == "sqlite" else (at, at)
+        with runtime.engine.begin() as conn:
+            for number, value in enumerate((before, at, at, *later)):
+                mark = "?" if dialect == "sqlite" else "%s"
+                change = f"UPDATE guest SET changed_at = {mark} WHERE number = {mark}"
+                conn.exec_driver_sql(change, (value, number))
+        run = finish(work_of(runtime), Asked(source_object="Guest", user="ann", since=since), batch=1)
+        assert (run.records, run.reserved + run.unchanged, run.unusable) == (4, 4, 0), at
+        numbers = {int(slot["source_record_id"].rpartition(":")[2]) for slot in rows_of(runtime, push_slot)}
+        assert numbers == {1, 2, 3, 4}, at
+
+
+@pytest.mark.rule("D-45", "D-41")
+def test_times_in_a_column_of_texts_are_compared_as_times(runtime: Runtime, dialect: str) -> None:
+    """A column that its table calls TEXT, as most do in SQLite; what is no time at all is still compared as a text."""
+    if dialect == "postgresql":
+        pytest.skip("there a host has a type for times, and a text is a text")
+    guests(runtime, 4)
+    asked = Asked(source_object="Guest", user="ann", since="2024-05-01T14:10:00+02:00", updated="name")
+    for at, before in (form for form in FORMS.values() if isinstance(form[0], str)):
+        with runtime.engine.begin() as conn:
+            for number, value in enumerate((before, at, at, "2024-05-01 13:00:00")):
+                conn.exec_driver_sql("UPDATE guest SET name = ? WHERE number = ?", (value, number))
+        assert finish(work_of(runtime), asked, batch=1).records == 3, at
+    with runtime.engine.begin() as conn:
+        conn.exec_driver_sql("UPDATE guest SET name = 'v' || number")
+    assert finish(work_of(runtime), Asked(source_object="Guest", user="ann", since="v2", updated="name")).records == 2
+
+
+def test_a_time_that_nobody_can_read_is_counted(runtime: Runtime, dialect: str) -> None:
+    """It has no place among times; the others are found."""
+    if dialect == "postgresql":
+        pytest.skip("there a column of times holds times")
+    guests(runtime, 3)
+    with runtime.engine.begin() as conn:
+        conn.exec_driver_sql("UPDATE guest SET changed_at = 'soon' WHERE number = 1")
+    run = finish(work_of(runtime), Asked(source_object="Guest", user="ann", since="2024-05-01"))
+    assert (run.records, run.unusable) == (2, 1)
+
+
 def test_a_counter_can_tell_changes_too(runtime: Runtime) -> None:
     """Any column that only grows will do; it is named where the settings declare another."""
     guests(runtime, 9)

@@ -25,6 +25,7 @@ from pushlink.adapters.rows import database_errors
 from pushlink.errors import CallerError, ConfigurationError
 from pushlink.ports import RecordRef, ScannedRow, ScanSize
 from pushlink.protocol.contracts import DurationMs
+from pushlink.store.dialect import are_moments, are_plain, as_moment, has_typed_times, moment_text, teach_moments
 
 _DURATION: Final[TypeAdapter[int]] = TypeAdapter(DurationMs)
 
@@ -45,17 +46,59 @@ def open_window(
             next_step="declare `updated` for the object in the settings, or name the column",
         )
     column = _column(bound, name)
-    first = _since(bound, column, since, now)
-    newest = sa.select(_as_stored(sa.func.max(column))).select_from(bound.table)
     with database_errors(bound.name):
+        first = _since(bound, column, since, now)
+        form = _form(conn, bound, column, since, now)
+        if form is not None:
+            first = moment_text(_beginning(first, bound) if isinstance(first, dt.date) else _moment(since, now, bound))
+        ordered = column if form is None else as_moment(column, bound.zone)
+        newest = sa.select(_as_stored(sa.func.max(ordered))).select_from(bound.table)
         last = conn.execute(newest).scalar_one()
     window = {"column": name, "first": _write(first), "last": None if last is None else _write(last)}
-    return name, json.dumps(window)
+    return name, json.dumps(window if form is None else {**window, "form": form})
+
+
+#: The form of a window whose column is compared as moments, since the database has no type for times.
+_MOMENTS: Final = "moments"
+
+
+def _form(
+    conn: Connection, bound: BoundObject, column: sa.ColumnClause[Any], since: str, now: dt.datetime
+) -> str | None:
+    """Whether the values have to be read before their order is that of time; `None` when they compare as they are."""
+    if has_typed_times(conn):
+        return None
+    teach_moments(conn)
+    match plain_type(column.type):
+        case sa.DateTime():
+            is_plain = are_plain(conn, bound.table, column, days=False)
+        case sa.Date():
+            return None if are_plain(conn, bound.table, column, days=True) else _MOMENTS
+        case sa.String():  # times as texts, if that is what somebody asks for and what stands there
+            is_asked = _is_moment(since, now, bound)
+            is_plain = not (is_asked and are_moments(conn, bound.table, column, bound.zone))
+        case _:
+            return None
+    return None if is_plain else _MOMENTS
+
+
+def _beginning(first: dt.date, bound: BoundObject) -> dt.datetime:
+    """The moment that a day or a time without a zone begins at."""
+    moment = first if isinstance(first, dt.datetime) else dt.datetime.combine(first, dt.time())
+    return moment if moment.tzinfo else moment.replace(tzinfo=bound.zone)
+
+
+def _is_moment(since: str, now: dt.datetime, bound: BoundObject) -> bool:
+    try:
+        _moment(since, now, bound)
+    except ValueError:
+        return False
+    return True
 
 
 def count_rows(conn: Connection, bound: BoundObject, *, window: str | None) -> ScanSize:
     """How many rows a scan will hand out, and how many it cannot: those with no key, or no time of their change."""
-    order, condition = _shape(bound, window)
+    order, condition = _shape(conn, bound, window)
     missing = sa.or_(*(column.is_(None) for column in order))
     count = sa.select(sa.func.count()).select_from(bound.table)
     with database_errors(bound.name):
@@ -68,7 +111,7 @@ def scan_rows(
     conn: Connection, bound: BoundObject, *, window: str | None, after: str | None, limit: int
 ) -> list[ScannedRow]:
     """The next rows of a scan, `limit` at most; none when it has come to its end."""
-    order, condition = _shape(bound, window)
+    order, condition = _shape(conn, bound, window)
     keys = len(bound.key)
     places = [_as_stored(column).label(f"place_{position}") for position, column in enumerate(order)]
     statement = sa.select(*bound.select_key(), *places).select_from(bound.table).where(condition)
@@ -92,12 +135,17 @@ def _scanned(bound: BoundObject, key: Sequence[object], place: Sequence[object])
     )
 
 
-def _shape(bound: BoundObject, window: str | None) -> tuple[list[sa.ColumnElement[Any]], sa.ColumnElement[bool]]:
+def _shape(
+    conn: Connection, bound: BoundObject, window: str | None
+) -> tuple[list[sa.ColumnElement[Any]], sa.ColumnElement[bool]]:
     """What rows are ordered by, and which of them there are."""
     if window is None:
         return list(bound.key), sa.true()
     document = json.loads(window)
-    column = _column(bound, document["column"])
+    column: sa.ColumnElement[Any] = _column(bound, document["column"])
+    if document.get("form") == _MOMENTS:
+        teach_moments(conn)
+        column = as_moment(column, bound.zone)
     condition = column >= sa.literal(_read(document["first"]), column.type)
     if document["last"] is not None:
         condition = sa.and_(condition, _as_stored(column) <= sa.literal(_read(document["last"]), NullType()))

@@ -29,7 +29,7 @@ KINDS: Final = {
     "doubtful": "It may have been applied, and nobody can prove it either way.",
     "failed": "The create ended without a remote record, and holds the record's place.",
     "held": "It may not be claimed until somebody decides, or the cause is gone.",
-    "refused": "The remote refused the newest values of a linked record.",
+    "refused": "The newest values of a linked record were refused, or could not be brought to the remote.",
     "stranded": "It is of a lane that this release does not know.",
     "suspended": "The link is suspended; nothing is sent.",
 }

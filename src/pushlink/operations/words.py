@@ -47,7 +47,7 @@ DRIFTED: Final = Word(
 )
 REJECTED: Final = Word(
     state="rejected",
-    says="The remote refused the newest values; they are not sent again by themselves.",
+    says="The newest values were refused, or their tries are used up; they are not sent again by themselves.",
     waits_for="other values, or the release of this version",
     needs_person=True,
     verbs=("save",),

@@ -6,6 +6,7 @@
     faults.py    what a database error means
     host.py      what pushlink needs of a host's transaction before it writes there
     locks.py     locks that belong to no row
+    moments.py   times of a host's table in one form, where the database has no type for them
     wakeup.py    NOTIFY and LISTEN
 
 The rest of the store imports from here and never asks which engine it talks to.
@@ -37,6 +38,14 @@ from pushlink.store.dialect.faults import (
 )
 from pushlink.store.dialect.host import secure_host_transaction, warn_host_transaction
 from pushlink.store.dialect.locks import Lock, bound_lock_waits, take_lock
+from pushlink.store.dialect.moments import (
+    are_moments,
+    are_plain,
+    as_moment,
+    has_typed_times,
+    moment_text,
+    teach_moments,
+)
 from pushlink.store.dialect.wakeup import Listener, listen, notify
 
 __all__ = [
@@ -46,11 +55,15 @@ __all__ = [
     "Lock",
     "Prepared",
     "append_only_ddl",
+    "are_moments",
+    "are_plain",
     "array_rows",
+    "as_moment",
     "bound_lock_waits",
     "check_durability",
     "create_engine",
     "current_time",
+    "has_typed_times",
     "insert_ignore",
     "is_busy",
     "is_connection_lost",
@@ -60,12 +73,14 @@ __all__ = [
     "is_unique_violation",
     "listen",
     "missing_triggers",
+    "moment_text",
     "notify",
     "partial_index",
     "read_only",
     "secure_host_transaction",
     "serial_column",
     "take_lock",
+    "teach_moments",
     "timeline",
     "warn_host_transaction",
     "writers_at_once",
