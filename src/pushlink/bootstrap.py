@@ -33,12 +33,12 @@ from pushlink.flows.inline import Inline, dispatch_inline
 from pushlink.flows.outcomes import Outcome
 from pushlink.flows.reserve import Reservation
 from pushlink.flows.world import Terms, World
-from pushlink.packs.loader import load_pack
+from pushlink.operations import packs
+from pushlink.operations.packs import AppliedView
 from pushlink.ports import Authority, Clock, Credentials, Ids, RecordRef, Transport, WireReply, WireRequest
 from pushlink.settings import Settings
 from pushlink.store.access import reading, translated
 from pushlink.store.active import CatalogReader
-from pushlink.store.catalog import AppliedPack, apply_pack
 from pushlink.store.dialect import (
     create_engine,
     is_busy,
@@ -131,17 +131,16 @@ class Runtime:
 
         upgrade(self.engine)
 
-    def apply_pack(self, path: str | Path, *, tenant: str = "", actor: str, reason: str) -> AppliedPack:
+    def apply_pack(self, path: str | Path, *, tenant: str = "", actor: str, reason: str) -> AppliedView:
         """Install the pack of a file, or its newer version, for a tenant (`pushlink pack apply`).
 
         Raises `PackError` with every finding, or `ConfigurationError` when the slot registry refuses it.
         """
-        pack = load_pack(path)
         with self.engine.begin() as conn:
             require_current(conn)
-            return apply_pack(
+            return packs.apply(
                 conn,
-                pack,
+                path,
                 tenant=tenant,
                 install_ids=self.world.ids.fresh,
                 reason=reason,

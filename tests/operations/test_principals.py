@@ -11,7 +11,7 @@ from flows.stage import Stage
 from operations.operators import actions
 from pushlink.errors import CallerError, Code
 from pushlink.operations import principals
-from pushlink.operations.principals import Added, Identity, Role
+from pushlink.operations.principals import Added, Identity, Role, TokenRefused
 
 ADMIN = Identity(name="local:root", role=Role.ADMIN)
 
@@ -80,6 +80,66 @@ def test_every_unusable_token_is_refused_alike(stage: Stage) -> None:
         said.add((caught.value.code, caught.value.message))
     assert len(said) == 1
     assert identify(stage, good).name == "peter"
+
+
+def told(stage: Stage, token: str | None) -> TokenRefused:
+    """A refused token, and what a surface does with it."""
+    with pytest.raises(TokenRefused) as caught:
+        identify(stage, token)
+    with stage.engine.begin() as conn:
+        principals.record_refusal(conn, caught.value, local_user="eve", now=stage.clock.now(conn))
+    return caught.value
+
+
+@pytest.mark.rule("SY-03")
+def test_every_refused_token_is_one_row_of_the_audit_that_says_why(stage: Stage) -> None:
+    """Whose it would have been, who came with it and what was wrong; nothing of the token itself."""
+    add(stage, "root")
+    peter = add(stage, "peter", Role.OPERATOR)
+    ended = add(stage, "eve", Role.OPERATOR, lasts=dt.timedelta(hours=1))
+    mallory = add(stage, "mallory", Role.OPERATOR)
+    revoke(stage, "mallory")
+    stage.fixed.advance(hours=1)
+    before = len(actions(stage))
+    expected = [
+        (None, "", "there was none"),
+        (peter.token[:-1], peter.principal.id, "it is wrong"),
+        ("pushlink_nobody_x", "", "it is nobody's"),
+        (ended.token, ended.principal.id, "it has expired"),
+        (mallory.token, mallory.principal.id, "its principal is revoked"),
+        ("x" * 10_000, "", "it is nobody's"),
+        (peter.token + "\r\n", peter.principal.id, "it is wrong"),
+    ]
+    for token, _, _ in expected:
+        told(stage, token)
+    rows = actions(stage)[before:]
+    assert [(row["target_id"], row["reason"]) for row in rows] == [
+        (principal_id, f"the token was refused: {because}") for _, principal_id, because in expected
+    ]
+    assert {(row["verb"], row["actor"], row["target_kind"]) for row in rows} == {
+        ("token refused", "local:eve", "principal")
+    }
+    assert peter.token.split("_", 2)[2][:-1] not in stage.dump()
+
+
+@pytest.mark.rule("SY-03")
+def test_ten_refused_tokens_within_a_minute_lock_a_principal_out(stage: Stage) -> None:
+    """Its right token is refused as well, in the same words, until the minute is over; another's is not."""
+    root, peter = add(stage, "root").token, add(stage, "peter", Role.OPERATOR).token
+    for _ in range(9):
+        told(stage, peter[:-1])
+    assert identify(stage, peter).name == "peter"
+    said = told(stage, peter[:-1]).message
+    locked = told(stage, peter)
+    assert locked.message == said
+    assert "too many" in locked.because
+    assert identify(stage, root).name == "root"
+    stage.fixed.advance(seconds=59)
+    told(stage, peter)
+    stage.fixed.advance(seconds=1)
+    assert identify(stage, peter).name == "peter"
+    told(stage, peter[:-1])
+    assert identify(stage, peter).name == "peter"
 
 
 def test_no_token_is_stored_and_each_is_another(stage: Stage) -> None:

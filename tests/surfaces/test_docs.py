@@ -150,6 +150,9 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
     seen |= adoptions.documents(shop)
     seen |= mappings.documents(shop)
     seen |= slots.documents(shop)
+    installed = shop.json("pack", "list")["installs"][0]
+    ending = ("pack", "uninstall", installed["pack"], "--revision", installed["revision"], "--reason", "r")
+    seen["pushlink pack uninstall"] = shop.json(*ending)
     for name, document in seen.items():
         assert set(document) == keys_of(name), name
     in_bulk = {"pushlink save --all", "pushlink reconcile --csv", "pushlink retire --slot"}

@@ -183,3 +183,56 @@ def test_the_same_decisions_are_refused_without_a_token_once_principals_are_defi
     decisions.decided(shop, "retire", decisions.linked(shop, 7))
     names = [moment["actor"] for moment in shop.json("history", "Note", 7)["history"] if moment["kind"] == "action"]
     assert names == ["olga"]
+
+
+@pytest.mark.rule("SY-03")
+def test_a_refused_token_is_audited_and_ten_lock_the_principal_out(local_shop: Shop) -> None:
+    """Whatever the command: one row each, the command's own transaction leaves nothing, and the chain is whole."""
+    shop = local_shop
+    row = decisions.failed(shop, NOTE)
+    root = shop.json("principal", "add", "root", "--role", "admin")
+    wrong, right = shop.home / "wrong", shop.home / "right"
+    wrong.write_text(root["token"][:-1])
+    right.write_text(root["token"])
+    before = shop.json("verify")["actions"]
+    assert decisions.decided(shop, "supersede", row, code=1)["error"]["code"] == "token_refused"
+    for words in (
+        ("supersede", row["id"], "--row-version", row["row_version"]),
+        ("principal", "revoke", "root"),
+        ("deployment", "recover"),
+        ("pack", "apply", shop.pack),
+    ):
+        answer = shop.json(*words, "--reason", "r", "--token-file", wrong, code=1)
+        assert answer["error"]["code"] == "token_refused"
+    assert shop.json("verify") == shop.json("verify") | {"actions": before + 5, "is_whole": True}
+    for _ in range(6):
+        shop.json("pack", "apply", shop.pack, "--token-file", wrong, code=1)
+    assert shop.json("pack", "apply", shop.pack, "--token-file", right, code=1)["error"]["code"] == "token_refused"
+    assert decisions.attempt_of(shop, NOTE)["status"] == "terminal_failed"
+
+
+@pytest.mark.rule("SY-03")
+def test_a_pack_is_applied_and_uninstalled_by_an_administrator_with_a_line_in_the_audit(local_shop: Shop) -> None:
+    """Until a principal is defined by whoever runs the command; then by an administrator's token alone."""
+    shop = local_shop
+    link = decisions.linked(shop, NOTE)
+    by: list[object] = []
+    for name, role in (("root", "admin"), ("olga", "operator")):
+        added = shop.json("principal", "add", name, "--role", role, *by)
+        (shop.home / name).write_text(added["token"])
+        by = ["--token-file", shop.home / "root"]
+    newer = shop.home / "newer.yaml"
+    newer.write_text(re.sub(r"version: 1$", "version: 2", shop.pack.read_text(), flags=re.MULTILINE))
+    installed = shop.json("pack", "list")["installs"][0]
+    gone = ("pack", "uninstall", installed["pack"], "--reason", "the connection ends", "--revision")
+    for words in (("pack", "apply", newer), (*gone, installed["revision"])):
+        assert shop.json(*words, code=1)["error"]["code"] == "token_refused"
+        assert shop.json(*words, "--token-file", shop.home / "olga", code=1)["error"]["code"] == "not_permitted"
+    applied = shop.json("pack", "apply", newer, *by)["applied"]
+    assert applied["is_changed"]
+    assert shop.json(*gone, installed["revision"], *by, code=1)["error"]["code"] == "stale_version"
+    assert shop.json("pack", "uninstall", "nothing", "--reason", "r", "--revision", 1, *by, code=2)["error"]
+    ended = shop.json(*gone, applied["install_revision"], *by)["uninstalled"]
+    assert (ended["status"], ended["install_id"]) == ("uninstalled", installed["install_id"])
+    assert decisions.link_of(shop, NOTE)["id"] == link["id"]
+    assert shop.run(*gone, 1, *by).code == 2

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from pushlink.errors import Finding, PackError
+from pushlink.errors import CallerError, Code, Finding, PackError
 from pushlink.packs.lint import LintFinding, Severity
 from pushlink.packs.loader import load_pack, read_pack
 from pushlink.packs.schema import pack_schema
 from pushlink.store import reads
 from pushlink.store.access import Connection
-from pushlink.store.catalog import AppliedPack, apply_pack
+from pushlink.store.catalog import AppliedPack, apply_pack, uninstall_pack
 
 #: What the audit says of an apply when nobody gives a reason.
 APPLY_REASON = "pack apply"
@@ -108,6 +108,33 @@ def apply(
     pack = load_pack(path)
     done = apply_pack(conn, pack, tenant=tenant, install_ids=install_ids, reason=reason, actor=actor, now=now)
     return _applied(str(path), pack.pack, pack.version, tenant, done)
+
+
+def uninstall(
+    conn: Connection, pack: str, *, tenant: str, revision: int, reason: str, actor: str, now: dt.datetime
+) -> InstallView:
+    """End the install of a pack, named as `installs` names it, at the revision that was seen; links stay as they are.
+
+    Raises `CallerError` for a pack that is not installed, and for one that was applied again since.
+    """
+    found = [view for view in installs(conn, tenant=tenant) if view.pack == pack and view.status == "active"]
+    if len(found) != 1:
+        raise CallerError(
+            f"{len(found) or 'No'} active installs of this tenant are called {pack!r}.",
+            evidence={"tenant": tenant},
+            next_step="pushlink pack list",
+        )
+    if found[0].revision != revision:
+        raise CallerError(
+            "The pack was applied again since it was looked at; nothing was done.",
+            code=Code.STALE_VERSION,
+            evidence={"seen": revision, "current": found[0].revision},
+            next_step="look at it again: pushlink pack list",
+        )
+    ended = uninstall_pack(
+        conn, tenant=tenant, connector_owner_key=found[0].connector_owner_key, reason=reason, actor=actor, now=now
+    )
+    return next(view for view in installs(conn, tenant=tenant) if view.install_id == ended.id)
 
 
 def installs(conn: Connection, *, tenant: str = "") -> tuple[InstallView, ...]:

@@ -1,7 +1,8 @@
 """Who decides: principals with roles, known by tokens, and the local administrator of a deployment without any.
 
 A token is 256 random bits behind the id of its principal; only its SHA-256 is stored, and it is compared in constant
-time. Every refusal of a token reads alike, whatever was wrong with it. While no principal was ever defined, whoever can
+time. Every refusal of a token reads alike, whatever was wrong with it; the audit knows better, and ten of them within a
+minute lock the principal out for the rest of it. While no principal was ever defined, whoever can
 open the database on this machine is its administrator; the first principal has to be one too, and ends that.
 """
 
@@ -29,6 +30,11 @@ _PARTS: Final = 3
 
 #: Longer than any token that was ever given out; what is longer is not looked at.
 _TOKEN_LENGTH_MAX: Final = 200
+
+
+#: Refused tokens of one principal within the window, after which none of its tokens is taken until the window ends.
+REFUSALS_MAX: Final = 10
+LOCKED_OUT_FOR: Final = dt.timedelta(minutes=1)
 
 
 class Role(StrEnum):
@@ -87,18 +93,49 @@ class Added:
     token: str
 
 
+class TokenRefused(CallerError):
+    """A token that shows nobody. `principal_id` is whose it would have been; `because` is for the audit alone."""
+
+    def __init__(self, message: str, *, because: str, principal_id: str = "") -> None:
+        super().__init__(
+            message,
+            code=Code.TOKEN_REFUSED,
+            next_step="set PUSHLINK_TOKEN, or name a file with --token-file; after ten refused ones wait a minute",
+        )
+        self.because = because
+        self.principal_id = principal_id
+
+
 def identify(conn: Connection, token: str | None, *, local_user: str, now: dt.datetime) -> Identity:
-    """Who a token belongs to; without one the local administrator, while nobody was ever defined."""
+    """Who a token belongs to; without one the local administrator, while nobody was ever defined.
+
+    Raises `TokenRefused`. Whoever catches it writes it into the audit by `record_refusal`, in a transaction of its own:
+    the one that was refused leaves nothing.
+    """
     if token is None:
         if principals.has_principals(conn):
-            raise _refused("A token is needed: principals are defined for this deployment.")
+            message = "A token is needed: principals are defined for this deployment."
+            raise TokenRefused(message, because="there was none")
         return Identity(name=f"local:{local_user}", role=Role.ADMIN)
     row = principals.read_principal(conn, _id_of(token))
     digest = _digest(token)
     is_right = hmac.compare_digest(digest, row.token_sha256 if row is not None else _digest(""))
-    if row is None or not is_right or not _is_usable(row, now):
-        raise _refused("The token is not one of a usable principal.")
+    because = _unusable(row, now, is_right=is_right)
+    if row is None or because is not None:
+        raise TokenRefused(
+            "The token is not one of a usable principal.",
+            because=because or "it is nobody's",
+            principal_id=row.id if row is not None else "",
+        )
     return Identity(name=row.name, role=Role(row.role), tenant=row.tenant)
+
+
+def record_refusal(conn: Connection, error: TokenRefused, *, local_user: str, now: dt.datetime) -> None:
+    """Write a refused token into the audit, and count it against the principal whose it would have been."""
+    if error.principal_id:
+        principals.count_refusal(conn, error.principal_id, window=LOCKED_OUT_FOR, now=now)
+    actor = f"local:{local_user}"
+    principals.record_refusal(conn, error.principal_id, because=error.because, actor=actor, now=now)
 
 
 def add(
@@ -168,8 +205,18 @@ def list_all(conn: Connection) -> tuple[PrincipalView, ...]:
     return tuple(_view(row) for row in principals.read_principals(conn))
 
 
-def _is_usable(row: PrincipalRow, now: dt.datetime) -> bool:
-    return row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
+def _unusable(row: PrincipalRow | None, now: dt.datetime, *, is_right: bool) -> str | None:
+    """Why a token is refused, for the audit; a principal that is locked out is so with its right token as well."""
+    if row is None:
+        return "it is nobody's"
+    since = row.refusals_since
+    if row.refusals >= REFUSALS_MAX and since is not None and now < since + LOCKED_OUT_FOR:
+        return "too many tokens of this principal were refused within a minute"
+    if not is_right:
+        return "it is wrong"
+    if row.revoked_at is not None:
+        return "its principal is revoked"
+    return "it has expired" if row.expires_at is not None and now >= row.expires_at else None
 
 
 def _is_lasting_admin(row: PrincipalRow) -> bool:
@@ -184,12 +231,6 @@ def _id_of(token: str) -> str:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _refused(message: str) -> CallerError:
-    return CallerError(
-        message, code=Code.TOKEN_REFUSED, next_step="set PUSHLINK_TOKEN, or name a file with --token-file"
-    )
 
 
 def _view(row: PrincipalRow, *, revoked_at: dt.datetime | None = None) -> PrincipalView:

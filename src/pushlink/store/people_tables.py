@@ -6,7 +6,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pushlink.store.columns import table, text, time
+from pushlink.store.columns import count, table, text, time
 from pushlink.store.dialect import serial_column
 
 operator_action: Final = table(
@@ -40,6 +40,8 @@ principal: Final = table(
     time("created_at"),
     time("expires_at", null=True),
     time("revoked_at", null=True),
+    count("refusals"),  # of its tokens, since the time beside it
+    time("refusals_since", null=True),
     sa.UniqueConstraint("name", name="a_principal_has_a_name_of_its_own"),
     sa.UniqueConstraint("token_sha256", name="a_token_is_one_principal_s"),
     sa.CheckConstraint("role IN ('viewer', 'operator', 'approver', 'admin')", name="a_principal_has_a_known_role"),

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from pushlink.store.audit import OperatorAction, record_actions
 from pushlink.store.dialect import Lock, take_lock
-from pushlink.store.tables import principal
+from pushlink.store.tables import UtcTime, principal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class PrincipalRow:
     created_at: dt.datetime
     expires_at: dt.datetime | None
     revoked_at: dt.datetime | None
+    refusals: int = 0
+    refusals_since: dt.datetime | None = None
 
 
 def read_principals(conn: sa.Connection) -> list[PrincipalRow]:
@@ -60,6 +62,33 @@ def revoke_principal(conn: sa.Connection, row: PrincipalRow, *, actor: str, reas
     """End one, for good; its row and its name stay."""
     conn.execute(sa.update(principal).where(principal.c.id == row.id).values(revoked_at=now))
     _audit(conn, "principal revoke", row, {"revoked": False}, {"revoked": True}, actor=actor, reason=reason, now=now)
+
+
+def count_refusal(conn: sa.Connection, principal_id: str, *, window: dt.timedelta, now: dt.datetime) -> None:
+    """Count one refused token of a principal; a count older than the window begins anew."""
+    t = principal
+    is_over = sa.or_(t.c.refusals_since.is_(None), t.c.refusals_since <= now - window)
+    conn.execute(
+        sa.update(t)
+        .where(t.c.id == principal_id)
+        .values(
+            refusals=sa.case((is_over, 1), else_=t.c.refusals + 1),
+            refusals_since=sa.case((is_over, sa.literal(now, UtcTime())), else_=t.c.refusals_since),
+        )
+    )
+
+
+def record_refusal(conn: sa.Connection, principal_id: str, *, because: str, actor: str, now: dt.datetime) -> None:
+    """Write a refused token into the audit: whose it would have been, and who came with it. Never the token."""
+    action = OperatorAction(
+        tenant="",
+        actor=actor,
+        verb="token refused",
+        reason=f"the token was refused: {because}",
+        target_kind="principal",
+        target_id=principal_id,
+    )
+    record_actions(conn, [action], now=now)
 
 
 def _audit(

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pushlink.errors import PushlinkError
+from pushlink.errors import Code, PushlinkError
 
 if TYPE_CHECKING:
     from pushlink.bootstrap import Runtime
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_runtime(config: Path | None) -> Iterator[Runtime]:
-    """The runtime of the settings; its engine is closed at the end, and database trouble becomes pushlink's errors."""
+    """The runtime of the settings; its engine is closed at the end, and database trouble becomes pushlink's errors.
+
+    A token that was refused inside is written into the audit here, after the command's own transaction has ended.
+    """
     from pushlink.bootstrap import Runtime
     from pushlink.store.access import made, translated
 
@@ -27,8 +31,21 @@ def open_runtime(config: Path | None) -> Iterator[Runtime]:
         made(lambda: runtime.engine)
         with translated():
             yield runtime
+    except PushlinkError as error:
+        if error.code is Code.TOKEN_REFUSED:
+            _tell_of_refusal(runtime, error)
+        raise
     finally:
         runtime.close()
+
+
+def _tell_of_refusal(runtime: Runtime, error: PushlinkError) -> None:
+    from pushlink.operations.principals import TokenRefused, record_refusal
+    from pushlink.store.access import writing
+
+    if isinstance(error, TokenRefused):
+        with writing(runtime.engine) as conn:
+            record_refusal(conn, error, local_user=getpass.getuser(), now=runtime.world.clock.now(conn))
 
 
 def record_of(runtime: Runtime, source_object: str, text: str) -> RecordRef:

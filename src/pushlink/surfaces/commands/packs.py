@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import getpass
+import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,13 +13,14 @@ from pushlink.surfaces.exits import Exit
 from pushlink.surfaces.opening import open_runtime
 from pushlink.surfaces.options import ConfigOption, JsonOption, TenantOption, examples
 from pushlink.surfaces.output import Output
-from pushlink.surfaces.who import TokenFileOption, typing_now
+from pushlink.surfaces.who import ReasonOption, TokenFileOption, typing_now
 
 if TYPE_CHECKING:
     from pushlink.operations.certify import Certified
     from pushlink.operations.pack_tests import RanCases
     from pushlink.operations.packs import AppliedView, CheckedPack
     from pushlink.operations.plans import PlanView
+    from pushlink.store.access import Connection
     from pushlink.store.plans import Sample
 
 
@@ -100,6 +101,7 @@ def apply(
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why, for the audit.", show_default=False)
     ] = "",
+    token_file: TokenFileOption = None,
     config: ConfigOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -110,19 +112,53 @@ def apply(
 
     output = Output(as_json=as_json)
     with open_runtime(config) as runtime, writing(runtime.engine) as conn:
+        now = runtime.world.clock.now(conn)
         done = packs.apply(
             conn,
             file,
             tenant=tenant,
             install_ids=runtime.world.ids.fresh,
-            actor=f"cli:{getpass.getuser()}",
-            now=runtime.world.clock.now(conn),
+            actor=_administrator(conn, token_file, tenant, now),
+            now=now,
             reason=reason.strip() or packs.APPLY_REASON,
         )
     if as_json:
         output.document({"applied": done})
     else:
         _show_applied(output, done)
+
+
+def uninstall(
+    pack: Annotated[str, typer.Argument(metavar="PACK", help="The pack, as `pack list` names it.")],
+    revision: Annotated[
+        int, typer.Option("--revision", metavar="N", min=1, help="The revision of its install that you looked at.")
+    ],
+    reason: ReasonOption,
+    token_file: TokenFileOption = None,
+    config: ConfigOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """End a pack's install: nothing of it is sent any more; links and attempts stay, and wait."""
+    from pushlink.operations import packs
+    from pushlink.store.access import writing
+
+    output = Output(as_json=as_json)
+    with open_runtime(config) as runtime, writing(runtime.engine) as conn:
+        now = runtime.world.clock.now(conn)
+        who = _administrator(conn, token_file, tenant, now)
+        ended = packs.uninstall(conn, pack, tenant=tenant, revision=revision, reason=reason, actor=who, now=now)
+    if as_json:
+        output.document({"uninstalled": ended})
+    else:
+        output.say(f"{ended.pack} {ended.version} is uninstalled; its links stay, and are not updated.")
+
+
+def _administrator(conn: Connection, token_file: Path | None, tenant: str, now: dt.datetime) -> str:
+    """Who does this: an administrator of the tenant, since a pack says where requests and credentials go."""
+    from pushlink.operations.principals import Role
+
+    return typing_now(conn, token_file, now=now).require(Role.ADMIN, tenant=tenant).name
 
 
 def _show_applied(output: Output, done: AppliedView) -> None:
@@ -288,5 +324,8 @@ def register(app: typer.Typer) -> None:
     pack.command(
         epilog=examples("pushlink pack certify packs/notes.yaml --profile main --action push_note"),
     )(certify)
+    pack.command(epilog=examples('pushlink pack uninstall notes --revision 3 --reason "the connection ends"'))(
+        uninstall
+    )
     pack.command(name="list", epilog=examples("pushlink pack list", "pushlink pack list --tenant north --json"))(list_)
     app.add_typer(pack, name="pack")
