@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.stage import PACK, Stage, action_of, pack_with, profile_of
-from operations.operators import ADA, create_of, decide, failed_create
+from operations.operators import ADA, create_of, decide, failed_create, refused
 from protocol.examples import NAMES, action, profile
 from pushlink.errors import Code
 from pushlink.flows.claimed import ClaimedCreate
@@ -89,6 +89,54 @@ def test_a_create_path_that_was_there_at_the_decision_is_validated_by_it(stage: 
     assert isinstance(stage.save(1, name="again"), Reserved)
     stage.drain()
     assert stage.remote.sent[-1].path == "/persons"
+
+
+@pytest.mark.rule("DR-15", "AT-03", "SY-03")
+@pytest.mark.parametrize("how", ["supersede", "release"])
+def test_a_blocked_create_flows_once_somebody_has_validated_its_path(stage: Stage, how: str) -> None:
+    """The decision names the create of before, shows both paths, and holds until the path changes once more."""
+    freed(stage, how)
+    stage.clock_forward(minutes=1)
+    stage.apply(pack_with(other_path))
+    assert isinstance(refused_save := stage.save(1, name="again"), Refused)
+    assert refused_save.next_verbs == ("validate-create",)
+    [before] = stage.attempts(operation="create")
+    decide(stage, Verb.VALIDATE_CREATE, before)
+    [action] = stage.rows("operator_action", "id", verb="validate-create")
+    shown = json.loads(action["evidence"])["create_path"]
+    assert (shown["frozen"], shown["current"]) == ("/people", "/persons")
+    refused(stage, Verb.VALIDATE_CREATE, before)  # nothing waits for it any more
+    stage.clock_forward(minutes=1)
+    stage.apply(pack_with(lambda d: (other_path(d), action_of(d)["create"].update(query={"v": "2"}))))
+    assert isinstance(stage.save(1, name="again"), Refused)
+    decide(stage, Verb.VALIDATE_CREATE, before)
+    assert isinstance(stage.save(1, name="again"), Reserved)
+    refused(stage, Verb.VALIDATE_CREATE, before)  # another create stands there
+    stage.drain()
+    assert stage.remote.sent[-1].path.startswith("/persons")
+
+
+@pytest.mark.rule("DR-15", "D-35", "AT-11")
+@pytest.mark.parametrize("how", ["release-slot", "retire --release"])
+def test_a_released_slot_keeps_the_create_path_that_was_shown(stage: Stage, how: str) -> None:
+    """The path of then beside the one of now; with the path of the decision back, no create waits."""
+    link = stage.linked(1, **ADA)
+    stage.apply(pack_with(other_path))
+    stage.clock_forward(minutes=1)
+    if how == "release-slot":
+        decide(stage, Verb.RETIRE, link)
+        decide(stage, Verb.RELEASE_SLOT, stage.link())
+    else:
+        decide(stage, Verb.RETIRE, link, release=True)
+    action = stage.rows("operator_action", "id")[-1]
+    shown = json.loads(action["evidence"])["create_path"]
+    assert (shown["frozen"], shown["current"]) == ("/people", "/persons")
+    stage.clock_forward(minutes=1)
+    stage.apply(pack_with(lambda d: action_of(d)["create"].update(path="/third")))
+    assert isinstance(stage.save(1, name="again"), Refused)
+    stage.clock_forward(minutes=1)
+    stage.apply(pack_with(other_path))
+    assert isinstance(stage.save(1, name="again"), Reserved)
 
 
 # ------------------------------------------------------------------------------------------------ after a finalization

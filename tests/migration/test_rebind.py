@@ -502,6 +502,7 @@ def test_the_history_of_a_record_goes_on_across_its_keys(stage: Stage) -> None:
     stage.apply(renamed())
     with stage.engine.begin() as conn:
         before = history(conn, "Person", "1").rows
+    stage.fixed.advance(seconds=1)
     apply(stage, planned(stage))
     decide(stage, Verb.REVALIDATE, stage.link())
     with stage.engine.begin() as conn:

@@ -95,6 +95,14 @@ def conflict(shop: Shop, number: int, owner: dict[str, Any]) -> dict[str, Any]:
     return attempt_of(shop, number)
 
 
+def blocked(shop: Shop, number: int) -> dict[str, Any]:
+    """The create of before of a note whose place is free, under a pack that creates by another path."""
+    decided(shop, "retire", linked(shop, number), "--release")
+    shop.pack.write_text(shop.pack.read_text().replace("path: /notes\n", "path: /letters\n"))
+    assert shop.json("pack", "apply", shop.pack)["applied"]["is_changed"]
+    return attempt_of(shop, number)
+
+
 def documents(shop: Shop) -> dict[str, Any]:
     """Every command of an operator, run once on a row that allows it, with its document."""
     found: dict[str, Any] = {}
@@ -123,6 +131,7 @@ def documents(shop: Shop) -> dict[str, Any]:
     found["pushlink retire"] = decided(shop, "retire", link_of(shop, 106))
     found["pushlink release-slot"] = decided(shop, "release-slot", link_of(shop, 106))
     slot = shop.json("explain", "Note", 106)["actions"][0]["action_slot_id"]
+    found["pushlink validate-create"] = decided(shop, "validate-create", blocked(shop, 110))
     seen = ("--catalog-revision", shop.json("slot", "list")["catalog_revision"])
     found["pushlink declare-independent"] = shop.json("declare-independent", slot, *seen, *WHY)
     found["pushlink export"] = shop.json("export", shop.home / "all.jsonl")

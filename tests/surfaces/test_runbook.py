@@ -145,6 +145,21 @@ def test_a_retired_record_is_created_again_by_the_command_of_its_section(local_s
     assert sorted(row["status"] for row in rows) == ["finalized", "retired"]
 
 
+@pytest.mark.rule("DR-15", "SY-03")
+def test_a_blocked_record_is_created_again_by_the_commands_of_its_section(local_shop: Shop) -> None:
+    """Its save is refused and `explain` says so; then its create path is validated, and a second record is made."""
+    shop = local_shop
+    decisions.blocked(shop, NOTE)
+    assert shop.run("save", "Note", NOTE, "--user", "ann").code == 1
+    [said] = shop.json("explain", "Note", NOTE)["actions"]
+    assert (said["state"], said["needs_person"]) == ("blocked", True)
+    assert "validate-create" in {verb["name"] for verb in said["verbs"]}
+    type_all(shop, blocks("`drift`")[2])
+    rows = shop.json("links", "--object", "Note", "--id", NOTE)["links"]
+    assert sorted(row["status"] for row in rows) == ["finalized", "retired"]
+    assert shop.json("explain", "Note", NOTE)["actions"][0]["state"] == "synced"
+
+
 @pytest.mark.rule("SY-03")
 def test_the_same_decisions_are_refused_without_a_token_once_principals_are_defined(local_shop: Shop) -> None:
     """No token, a viewer's, an operator of another tenant's: refused, and nothing was changed."""

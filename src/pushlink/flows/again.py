@@ -1,7 +1,8 @@
 """A create on a key that had one before: held against the newest of those, until somebody has looked (DR-15).
 
 Such a key is free again only by a decision, a supersede or a released slot, which shows the create path of now beside
-the old one and takes it as validated. A path that a pack changes after that decision blocks the next create.
+the old one and takes it as validated. A path that a pack changes after that decision blocks the next create, until
+somebody validates it by a decision of its own.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import sqlalchemy as sa
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.world import World
 from pushlink.protocol.drift import Hit, blocks_new_create
-from pushlink.protocol.snapshots import LinkKey
-from pushlink.store.active import ActiveCatalog
+from pushlink.protocol.fingerprints import fingerprints
+from pushlink.protocol.snapshots import Digest, LinkKey
+from pushlink.protocol.surfaces import Surface
+from pushlink.store.active import ActiveAction, ActiveCatalog
 from pushlink.store.earlier import Validated, read_last_creates, read_validations
 from pushlink.store.rows import SlotRow, slots_of
 
@@ -38,4 +41,9 @@ def _is_validated(slot: SlotRow, seen: Validated | None, catalog: ActiveCatalog)
     install = catalog.install_of(slot.tenant, slot.connector_owner_key)
     if seen is None or current is None or install is None:
         return False
-    return seen.create_path == current.contract.create.path or install.updated_at < seen.at
+    return seen.fingerprint == fingerprint_of(current) or install.updated_at < seen.at
+
+
+def fingerprint_of(action: ActiveAction) -> Digest:
+    """All that makes a create path: the template, its query, and ids of our own in it."""
+    return fingerprints(action.contract, action.profile)[Surface.CREATE_PATH]

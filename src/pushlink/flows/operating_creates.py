@@ -15,6 +15,7 @@ from typing import Final
 from pushlink.errors import CallerError, Code
 from pushlink.flows.looking import SAYS_DONE
 from pushlink.flows.operating import Acting, Effects, move_attempt, named, require_consent
+from pushlink.flows.operating_again import show_create_paths
 from pushlink.flows.operating_reserve import reserve_wanted
 from pushlink.flows.replaying import Prospect, prospects
 from pushlink.flows.reserve import WAKE_CHANNEL
@@ -161,11 +162,7 @@ def supersede(acting: Acting) -> Effects:
     frozen = frozen_of(acting)
     refuse_named_ids(acting, frozen, decisions.read_answers(acting.conn, acting.attempt.id))
     require_consent(acting)
-    current = acting.world.catalog.read(acting.conn).find(slots_of(acting.subject.slot))
-    acting.evidence["create_path"] = {
-        "frozen": frozen.action.contract.create.path,
-        "current": current.contract.create.path if current is not None else None,
-    }
+    current = show_create_paths(acting, frozen.request)
     moved = move_attempt(acting, CreateEvent.SUPERSEDE)
     made = reserve_wanted(acting, current) if acting.decision.reserve else None
     return Effects(status=moved.status.value, row_version=moved.row_version, made=made)

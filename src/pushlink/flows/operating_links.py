@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from pushlink.errors import CallerError, Code
 from pushlink.flows.operating import Acting, Effects, insert_due_update, move_attempt, open_update, require_consent
+from pushlink.flows.operating_again import show_create_paths
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.remoteids import Extracted, read_remote_id
 from pushlink.protocol.snapshots import LocatorKey
@@ -32,6 +33,7 @@ from pushlink.protocol.verbs import Verb
 from pushlink.store import attempts, decisions, lifecycle, links, requests, slots
 from pushlink.store.active import ActiveAction
 from pushlink.store.dialect import is_unique_violation
+from pushlink.store.earlier import read_last_creates
 from pushlink.store.events import Event, insert_events
 from pushlink.store.lifecycle import LinkMove
 from pushlink.store.links import MirrorOutcome, Relocation, Validation
@@ -284,6 +286,7 @@ def _release(acting: Acting, row_version: int) -> Effects:
     if not is_done:
         raise acting.stale()
     slot = acting.subject.slot
+    show_create_paths(acting, read_last_creates(acting.conn, [slot.link_key]).get(slot.link_key))
     acting.evidence["forgotten"] = {
         "wanted_version": slot.wanted_version,
         "acknowledged_version": slot.acknowledged_version,

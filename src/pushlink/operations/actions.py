@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pushlink.flows import operating_creates, operating_links, operating_updates
+from pushlink.flows import operating_again, operating_creates, operating_links, operating_updates
 from pushlink.flows.operating import (
     Acting,
     Decision,
@@ -44,6 +44,7 @@ _ACTS: Final[Mapping[Verb, _Act]] = {
     Verb.DISPOSE: operating_creates.dispose,
     Verb.REPAIR_LANE: operating_creates.repair_lane,
     Verb.RELEASE_VERSION: operating_updates.release_version,
+    Verb.VALIDATE_CREATE: operating_again.validate_create,
     Verb.SUSPEND: operating_links.suspend,
     Verb.REVALIDATE: operating_links.revalidate,
     Verb.RELOCATE: operating_links.relocate,

@@ -11,6 +11,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pushlink.flows.again import drift_of_earlier
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.inline import CLAIMABLE
 from pushlink.flows.world import World
@@ -111,6 +112,7 @@ class _Rows:
     update: AttemptRow | None
     names: Names
     drift: tuple[Hit, ...]
+    blocks_create: bool
 
 
 def explain(
@@ -175,8 +177,23 @@ def _gather(
         world.thaw(conn, [link.profile_digest], [link.action_digest])
         drift = stops_update(drifting.of_link(link, catalog))
     return _Rows(
-        slot=slot, link=link, create=create, update=update, names=_names(conn, slot, link, create, catalog), drift=drift
+        slot=slot,
+        link=link,
+        create=create,
+        update=update,
+        names=_names(conn, slot, link, create, catalog),
+        drift=drift,
+        blocks_create=_blocks_create(conn, slot, catalog, world, drifting),
     )
+
+
+def _blocks_create(
+    conn: Connection, slot: SlotRow, catalog: ActiveCatalog, world: World | None, drifting: Drifting | None
+) -> bool:
+    """Whether another create of the key would wait for a validation of its path, were nothing in its place (DR-15)."""
+    if world is None or drifting is None:
+        return False
+    return bool(drift_of_earlier(world, drifting, conn, {slot.link_key: slot}, catalog))
 
 
 def _names(
@@ -243,7 +260,7 @@ def _word(rows: _Rows, now: dt.datetime) -> tuple[Word, AttemptRow | None]:
     if open_create is not None and not closed:
         return _attempt_word(open_create, now), open_create
     if not closed:
-        return words.FREED, None
+        return (words.BLOCKED, create) if rows.blocks_create else (words.FREED, None)
     if open_update is not None:
         return _attempt_word(open_update, now), open_update
     if rows.drift:

@@ -85,6 +85,13 @@ FREED: Final = Word(
     waits_for="a save",
     verbs=("save", "history"),
 )
+BLOCKED: Final = Word(
+    state="blocked",
+    says="Its place is free, and the pack creates otherwise than the create before; a save creates nothing.",
+    waits_for="the change to be undone, or a validation of the create path",
+    needs_person=True,
+    verbs=("pack apply",),
+)
 
 #: Why an attempt that is tried again by itself still needs somebody who mends the cause.
 FOR_PEOPLE: Final = frozenset({Code.CERTIFICATE_UNTRUSTED.value})

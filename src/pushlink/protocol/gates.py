@@ -134,7 +134,7 @@ _OWNER = Gate(
         "owner_resolved": facts.owner_resolved,
         "destination_resolved": facts.destination_resolved,
     },
-    next_verbs=("pack apply", "rebind"),
+    next_verbs=("pack apply", "slot rebind plan"),
 )
 _AUTHORITY = Gate(
     rule="GT-03",
@@ -239,7 +239,7 @@ _LINEAGE = Gate(
     refuses=lambda facts: bool(facts.unresolved_slots),
     message="Older slots of this owner and object still own links or attempts; nobody has resolved them.",
     evidence=lambda facts: {"unresolved_slots": list(facts.unresolved_slots)},
-    next_verbs=("rebind", "retire", "supersede", "declare-independent"),
+    next_verbs=("slot rebind plan", "retire", "supersede", "declare-independent"),
 )
 _FREEZE = Gate(
     rule="GT-13",
@@ -276,7 +276,7 @@ _CREATE_DRIFT = Gate(
     refuses=lambda facts: bool(facts.drift),
     message="The pack differs from the one that this key had before; a new create waits for a validation.",
     evidence=_drifted,
-    next_verbs=("supersede", "release-slot", "rebind"),
+    next_verbs=("validate-create",),
 )
 _ASSOCIATION_MISSING = Gate(
     rule="DL-16",

@@ -44,6 +44,7 @@ class Verb(StrEnum):
     DISPOSE = "dispose"
     REPAIR_LANE = "repair-lane"
     RELEASE_VERSION = "release-version"
+    VALIDATE_CREATE = "validate-create"
     SUSPEND = "suspend"
     REVALIDATE = "revalidate"
     RELOCATE = "relocate"
@@ -192,6 +193,11 @@ VERBS: Final[Mapping[Verb, Rule]] = {
         target=Target.ATTEMPT,
         says="Allow the refused version to be sent once more.",
         arrows={(_UPDATE, _A.TERMINAL_FAILED): ()},
+    ),
+    Verb.VALIDATE_CREATE: Rule(
+        target=Target.ATTEMPT,
+        says="Accept the create path of now for a record whose place is free, after looking at both.",
+        arrows={(_CREATE, _A.SUPERSEDED): (), (_CREATE, _A.FINALIZED): ()},
     ),
     Verb.SUSPEND: Rule(
         target=Target.LINK,

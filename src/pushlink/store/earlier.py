@@ -14,7 +14,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from pushlink.protocol.snapshots import AttemptId, LinkKey
+from pushlink.protocol.snapshots import AttemptId, Digest, LinkKey
 from pushlink.protocol.states import Operation
 from pushlink.protocol.verbs import Verb
 from pushlink.store.rebinds import read_former_keys
@@ -22,16 +22,21 @@ from pushlink.store.requests import read_requests
 from pushlink.store.rows import RequestRow
 from pushlink.store.tables import operator_action, push_attempt
 
-#: The decisions after which a key may have another create.
-_FREEING: Final = (Verb.SUPERSEDE.value, Verb.RELEASE_SLOT.value, Verb.RETIRE.value)
+#: The decisions after which a key may have another create, and the one about its create path alone.
+_FREEING: Final = (
+    Verb.SUPERSEDE.value,
+    Verb.RELEASE_SLOT.value,
+    Verb.RETIRE.value,
+    Verb.VALIDATE_CREATE.value,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validated:
-    """The newest decision that freed a key: when, and the create path that it showed, if it showed one."""
+    """The newest decision that freed a key: when, and the create path that it showed, by its fingerprint."""
 
     at: dt.datetime
-    create_path: str | None
+    fingerprint: Digest | None
 
 
 def read_last_creates(conn: sa.Connection, keys: Sequence[LinkKey]) -> dict[LinkKey, RequestRow]:
@@ -62,11 +67,11 @@ def read_validations(conn: sa.Connection, keys: Sequence[LinkKey]) -> dict[LinkK
         .order_by(t.c.id)
     )
     return {
-        known_as[LinkKey(row.link_key)]: Validated(at=row.at, create_path=_shown(row.evidence))
+        known_as[LinkKey(row.link_key)]: Validated(at=row.at, fingerprint=_shown(row.evidence))
         for row in conn.execute(statement)
     }
 
 
-def _shown(evidence: str | None) -> str | None:
-    shown: dict[str, str | None] = (json.loads(evidence) if evidence else {}).get("create_path", {})
-    return shown.get("current")
+def _shown(evidence: str | None) -> Digest | None:
+    shown: dict[str, Digest | None] = (json.loads(evidence) if evidence else {}).get("create_path", {})
+    return shown.get("fingerprint")

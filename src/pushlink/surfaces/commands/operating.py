@@ -292,6 +292,19 @@ def release_version(
     _decide(Verb.RELEASE_VERSION, attempt, _typed(row_version, reason, token_file, config, tenant, as_json))
 
 
+def validate_create(
+    attempt: AttemptArgument,
+    row_version: VersionOption,
+    reason: ReasonOption,
+    token_file: TokenFileOption = None,
+    config: ConfigOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Accept the create path of now for a record whose last create had another one and whose place is free."""
+    _decide(Verb.VALIDATE_CREATE, attempt, _typed(row_version, reason, token_file, config, tenant, as_json))
+
+
 # ------------------------------------------------------------------------------------------------ links
 
 
@@ -463,6 +476,7 @@ def register(app: typer.Typer) -> None:
         "dispose": (dispose, f"pushlink dispose ATTEMPT --id 7 {why}"),
         "repair-lane": (repair_lane, f"pushlink repair-lane ATTEMPT --lane configured {why}"),
         "release-version": (release_version, f"pushlink release-version ATTEMPT {why}"),
+        "validate-create": (validate_create, f"pushlink validate-create ATTEMPT {why}"),
         "suspend": (suspend, f"pushlink suspend LINK {why}"),
         "revalidate": (revalidate, f"pushlink revalidate LINK {why}"),
         "relocate": (relocate, f"pushlink relocate LINK --to 7002 {why}"),
