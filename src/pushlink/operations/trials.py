@@ -8,6 +8,7 @@ result. The record is taken away again whatever was found, and what could not be
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -206,7 +207,7 @@ def _look(trying: _Trying, request: FrozenRequest, lookup: StampLookUp) -> None:
     if shown is not Shown.RECORD:
         lag = f"after its lag of {lookup.lag_ms / 1_000:g} s" if lookup.lag_ms else "at once"
         trying.problems.append(f"The look-up did not show the one record {lag}: {shown.value}.")
-    nobody = trying.key[::-1] if trying.key != trying.key[::-1] else trying.key.replace("0", "1")
+    nobody = str(uuid.uuid5(uuid.UUID(trying.key), "a key that no create has"))
     found = _ask_by_stamp(trying, request, lookup, nobody)
     trying.steps.append(f"the look-up by a stamp of nobody: {found.value}")
     if found is not Shown.NOTHING:
