@@ -33,20 +33,21 @@ from pushlink.packs.cases import (
 )
 from pushlink.packs.loader import load_pack
 from pushlink.protocol.client_ids import make_client_id
-from pushlink.protocol.contracts import ActionContract, ProfileContract
+from pushlink.protocol.contracts import ActionContract, ProfileContract, StampLookUp
 from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
 from pushlink.protocol.extract import extract_first
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.headers import static_headers
 from pushlink.protocol.kept import kept_headers
 from pushlink.protocol.lookup_verdicts import interpret_lookup
-from pushlink.protocol.lookups import lookup_named, name_after, render_lookup
+from pushlink.protocol.lookups import BY_STAMP, lookup_named, name_after, render_lookup
 from pushlink.protocol.outcome import History, Verdict, interpret
 from pushlink.protocol.preconditions import needs_fetch, version_places
 from pushlink.protocol.remoteids import Extracted, read_remote_id
 from pushlink.protocol.render import applies, render_create, render_fetch, render_update, source_fields
 from pushlink.protocol.replies import Disposition, Effect
 from pushlink.protocol.snapshots import FrozenRequest, SourceValues, read_time
+from pushlink.protocol.stamp_lookups import mark_of, render_stamp_lookup
 from pushlink.protocol.states import Operation
 
 #: Nothing of a request has left where one of these is the error; after the others all of it has, unless a case says no.
@@ -184,7 +185,8 @@ def _observe(placed: PlacedCase) -> _Observed:
         reply = _reply(case.reply, action.contract, action.profile)
         verdict = _interpret(placed, case.reply, reply, _history(placed, values))
         shown["verdict"] = _verdict_shown(verdict)
-        if verdict.disposition is Disposition.LOOK_UP:
+        is_looked_for = case.look_up is not None and action.contract.create.lookup is not None
+        if verdict.disposition is Disposition.LOOK_UP or (is_looked_for and verdict.effect is not Effect.APPLIED):
             shown["look_up"] = _look_up(placed, request, verdict, reply)
     return _Observed(shown=Expected.model_validate(shown), body_text=_text(request))
 
@@ -251,11 +253,23 @@ def _read(placed: PlacedCase) -> _Read | None:
 def _look_up(placed: PlacedCase, request: FrozenRequest, verdict: Verdict, answer: StoredReply) -> ExpectedLookUp:
     """What the answer to a create makes the runtime ask, and what the recorded answer to that says."""
     case, action = placed.case, placed.action
-    name = name_after(verdict.effect)
+    name = name_after(verdict.effect) if verdict.disposition is Disposition.LOOK_UP else BY_STAMP
     lookup = lookup_named(action.contract, name)
     if lookup is None:
         return ExpectedLookUp()
-    asked = render_lookup(lookup, action.profile, answer=answer, body=request.body)
+    own = _history(placed, SourceValues(values=case.source_values())).client_id
+    mark = mark_of(action.contract.create, case.idempotency_key, own)
+    if isinstance(lookup, StampLookUp):
+        asked = render_stamp_lookup(
+            lookup,
+            action.contract.create,
+            action.profile,
+            idempotency_key=case.idempotency_key,
+            client_id=own,
+            body=request.body,
+        )
+    else:
+        asked = render_lookup(lookup, action.profile, answer=answer, body=request.body)
     if isinstance(asked, RenderFailure):
         return ExpectedLookUp()
     shown: dict[str, object] = {"method": asked.method, "path": asked.path, "headers": dict(asked.headers)}
@@ -271,6 +285,7 @@ def _look_up(placed: PlacedCase, request: FrozenRequest, verdict: Verdict, answe
             reply,
             send_ordinal=case.history.send_ordinal,
             received_at=_received_at(case.look_up),
+            mark=mark,
         )
         found["verdict"] = _verdict_shown(said)
     return ExpectedLookUp.model_validate(found)

@@ -240,7 +240,8 @@ def _count(trying: _Trying, request: FrozenRequest) -> None:
         if lookup is not None and (shown := _ask_by_stamp(trying, request, lookup, trying.key)) is not Shown.RECORD:
             trying.problems.append(f"In the end the look-up does not show exactly one record: {shown.value}.")
         return
-    reply = _ask_path(trying, "GET", count.path, _names(trying, next(iter(trying.ids), "")), count.query)
+    query = {name: text.replace(f"{{{NONCE}}}", trying.nonce) for name, text in count.query.items()}
+    reply = _ask_path(trying, "GET", count.path, _names(trying, next(iter(trying.ids), "")), query)
     body = read_body(reply)
     items = None if isinstance(body, NoId) else jsontext.resolve(body, count.items)
     found = len(items) if isinstance(items, list) and reply.status in _DONE else None

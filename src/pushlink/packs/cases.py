@@ -117,6 +117,7 @@ class CaseHistory(Contract):
     reauthenticated: bool = False
     retry_count: Annotated[int, Field(ge=0)] = 0
     refetched: bool = False
+    finds_stamp: bool = False
 
 
 class CaseReply(Contract):

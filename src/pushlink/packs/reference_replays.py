@@ -79,7 +79,7 @@ PROBE_MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     },
     ProbeCount: {
         "path": "The path of the list.",
-        "query": "Its parameters: literals, `{stamp}`, `{remote_id}`, `{client_id}` or `{nonce}`, as whole values.",
+        "query": "Its parameters: literals with `{nonce}` in them, `{stamp}`, `{remote_id}` or `{client_id}`.",
         "items": "The JSON Pointer to the list in the answer. It must have exactly one item.",
     },
 }
