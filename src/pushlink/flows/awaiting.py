@@ -17,6 +17,7 @@ from pushlink.errors import Code
 from pushlink.flows.associations import Question, read_targets, refer
 from pushlink.flows.candidates import Candidate, SaveItem
 from pushlink.flows.cycles import describe
+from pushlink.flows.step_items import Settle
 from pushlink.flows.world import World
 from pushlink.ports import AuthorityRequest, RecordRef
 from pushlink.protocol.association_contracts import Association
@@ -30,9 +31,9 @@ from pushlink.protocol.associations import (
 )
 from pushlink.protocol.contracts import ActionContract
 from pushlink.protocol.snapshots import AttemptId, AuthoritySnapshot, LinkKey, SourceValues
-from pushlink.protocol.states import CLAIMED_IN_PLACE, CreateEvent, Lane, Operation
+from pushlink.protocol.states import CLAIMED_IN_PLACE, USABLE_LINKS, CreateEvent, Lane, Operation
 from pushlink.protocol.waiting import HOLD_OF, Standing, Target, look_pause, worst
-from pushlink.store import associations, attempts, lifecycle, requests, slots
+from pushlink.store import associations, attempts, lifecycle, links, requests, slots
 from pushlink.store.active import ActiveCatalog
 from pushlink.store.attempts import SetHold
 from pushlink.store.lifecycle import Claims, Move
@@ -127,6 +128,25 @@ def _look_again(
     associations.postpone_looks(conn, later)
     associations.delete_waits(conn, [*(hold.row.id for hold in freed), *(move.attempt_id for move in ended)])
     return len(freed)
+
+
+def await_targets(conn: sa.Connection, items: Sequence[Settle], *, now: dt.datetime) -> None:
+    """Remember whom these holds wait for. A record that was finalized since the claim had looked is told at once.
+
+    Call it under the slots of the awaited records: who finalizes one has to hold its slot, so it either has done so and
+    is seen here, or comes later and sees what is written here.
+    """
+    waits = [
+        associations.Wait(attempt_id=i.move.attempt_id, link_key=i.move.link_key, target_link_key=key)
+        for i in items
+        for key in i.awaits
+    ]
+    if not waits:
+        return
+    associations.insert_waits(conn, waits)
+    there = links.read_links(conn, sorted({wait.target_link_key for wait in waits}))
+    usable = [link.link_key for link in there if link is not None and link.status in USABLE_LINKS]
+    associations.note_finalized(conn, usable, now=now)
 
 
 def gather_held(world: World, conn: sa.Connection, rows: Sequence[AttemptRow]) -> list[Held]:

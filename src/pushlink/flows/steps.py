@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from pushlink.errors import Code, Contended, ProtocolViolation
 from pushlink.flows import looking
 from pushlink.flows.allowing import spread
+from pushlink.flows.awaiting import await_targets
 from pushlink.flows.followups import Followup, after_answer, after_call, called_by, insert_followups, with_called
 from pushlink.flows.marks import BEHIND, raise_mark
 from pushlink.flows.mirrors import MirrorDue, Mirrors
@@ -49,7 +50,7 @@ from pushlink.protocol.states import (
     UpdateEvent,
     follow_create,
 )
-from pushlink.store import associations, attempts, lifecycle, links, requests, responses, slots
+from pushlink.store import attempts, lifecycle, links, requests, responses, slots
 from pushlink.store.attempts import LeaseLost, Release, Wait
 from pushlink.store.circuits import note_health
 from pushlink.store.credential_states import refuse_credentials
@@ -74,18 +75,12 @@ class Steps:
         open update and left its values to it.
         """
         touched = [i.move.link_key for i in items if i.judged is not None]
+        touched += [key for i in items for key in i.awaits]  # whoever finalizes one of these holds its slot
         locked = dict(zip(touched, slots.lock_slots(conn, touched, nowait=True), strict=True))
         moves = [replace(i.move, look_up_at=later(now, i.look_up_ms)) for i in items]
         results = lifecycle.move_attempts(conn, moves, now=now)
         happened = [i for i, result in zip(items, results, strict=True) if isinstance(result, Moved)]
-        associations.insert_waits(
-            conn,
-            [
-                associations.Wait(attempt_id=i.move.attempt_id, link_key=i.move.link_key, target_link_key=key)
-                for i in happened
-                for key in i.awaits
-            ],
-        )
+        await_targets(conn, happened, now=now)
         self._suspend_links(conn, [i.suspends for i in happened if i.suspends is not None], now)
         note_throttles(conn, [throttle for i in happened if (throttle := i.throttle) is not None], now=now)
         slots.acknowledge_versions(
