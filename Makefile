@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test drift crash simulate model real migrate-drill kill bench-small lint format types imports check lock clean
+.PHONY: help setup demo test drift crash simulate model real migrate-drill kill fairness bench-small lint format types imports check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ model: $(STAMP) ## check the model of the protocol with SPIN (needs spin and gcc
 
 real: $(STAMP) ## push real data to a real server that nobody here wrote, and compare
 	$(BIN)/python examples/real/run.py
+
+fairness: $(STAMP) ## give one tenant of ten 100,000 rows and see how long the others' rows wait
+	FAIRNESS_ROWS=100000 $(BIN)/python -m pytest -n 0 tests/flows/test_fairness.py
 
 kill: $(STAMP) ## kill a worker with requests in flight, start another, and count what the remote got
 	$(BIN)/python examples/kill/run.py

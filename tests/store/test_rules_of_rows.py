@@ -15,7 +15,7 @@ from pushlink.errors import Code, ConfigurationError, ProtocolViolation
 from pushlink.protocol import states
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey
 from pushlink.protocol.states import AttemptStatus, CreateEvent, Lane, LinkEvent, LinkStatus, Operation, UpdateEvent
-from pushlink.store import attempts, claims, lifecycle
+from pushlink.store import attempts, claims, lifecycle, ordered
 from pushlink.store.claims import Queue
 from pushlink.store.lifecycle import LinkMove, Lost, Move, Moved, NewAttempt, Occupied
 from pushlink.store.tables import METADATA, PROTECTED_TABLES, push_attempt, push_slot, remote_link
@@ -404,6 +404,8 @@ def test_the_claim_reads_its_partial_index(engine: sa.Engine) -> None:
         assert len(claims.read_due(conn, queue, limit=10, now=NOW)) == 10
         claims.read_expired(conn, list(Lane), limit=10, now=NOW)
         claims.read_queues(conn, [Lane.CONFIGURED])
+        assert not ordered.has_ordered(conn, queue)
+        ordered.read_firsts(conn, queue, limit=10, now=NOW)
     sa.event.remove(engine, "before_cursor_execute", listen)
     prefix = "EXPLAIN QUERY PLAN " if engine.dialect.name == "sqlite" else "EXPLAIN "
     reads = [(text, values) for text, values in said if "pushlink_push_attempt" in text]
@@ -415,6 +417,7 @@ def test_the_claim_reads_its_partial_index(engine: sa.Engine) -> None:
     assert len(plans) >= 3
     for text, plan in plans:
         wanted = "pushlink_attempt_leased" if "lease_until <" in text else "pushlink_attempt_due"
+        wanted = "pushlink_attempt_in_order" if "order_key IS NOT NULL" in text else wanted
         assert wanted in plan, (text, plan)
         assert "Seq Scan" not in plan, plan
         if engine.dialect.name == "sqlite" and wanted == "pushlink_attempt_due":

@@ -31,6 +31,7 @@ from pushlink.flows.claimed import (
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.drivers import is_transient
 from pushlink.flows.lookups_due import LookUpDue, StampLookUpDue, lookups_due, stamp_lookups_due
+from pushlink.flows.picking import pick_due, pick_of
 from pushlink.flows.recover import RECOVERED_MAX, recover_claims
 from pushlink.flows.replaying import Trust, current_create, prospect_of
 from pushlink.flows.telling import told
@@ -228,22 +229,12 @@ class ClaimSteps:
         line: str,
         now: dt.datetime,
     ) -> list[Claimed]:
-        rows: list[DueRow] = []
         catalog = self._world.catalog.read(conn, deployment)
         queues = claims.read_queues(conn, lanes)
         if not queues:
             return []
         budget = self._allowing.budget(conn, catalog, rows_max=order.limit, now=now)
-        planned = budget.copy()
-        for queue, count in claims.share(queues, order.turn, order.limit, lambda queue: planned.takes(queue.place)):
-            found = claims.read_due(conn, queue, limit=count, now=now)
-            budget.take(queue.place, sum(1 for row in found if row.status not in CLAIMED_IN_PLACE))
-            rows += found
-        for queue in queues:
-            if budget.is_used_up(queue.place):  # left alone, or nothing more of its limit: only what sends nothing
-                there = {row.id for row in rows}
-                more = claims.read_due(conn, queue, limit=order.limit, now=now, writebacks_only=True)
-                rows += [row for row in more if row.id not in there]
+        rows = pick_due(conn, queues, budget, turn=order.turn, limit=order.limit, now=now)
         self._allowing.settle(conn, budget, now=now)
         fit = self._set_aside(conn, rows, now)
         return self._claim_fit(conn, fit, deployment, line, now)
@@ -251,9 +242,7 @@ class ClaimSteps:
     def _within_limits(self, conn: sa.Connection, rows: Sequence[AttemptRow], now: dt.datetime) -> list[AttemptRow]:
         """Those of these rows that their destinations take now; what sends nothing goes in any case."""
         budget = self._allowing.budget(conn, self._world.catalog.read(conn), rows_max=len(rows), now=now)
-        free = [
-            row for row in rows if row.status in CLAIMED_IN_PLACE or budget.takes((row.tenant, row.destination_slot_id))
-        ]
+        free = pick_of(conn, rows, budget, now=now)
         self._allowing.settle(conn, budget, now=now)
         return free
 

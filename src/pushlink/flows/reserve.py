@@ -49,6 +49,7 @@ from pushlink.protocol.drift import blocks_new_create, stops_update
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.gates import BEFORE_CREATE, BEFORE_UPDATE, Facts, first_refusal
 from pushlink.protocol.identity import create_idempotency_key
+from pushlink.protocol.pacing import order_key
 from pushlink.protocol.snapshots import (
     AttemptId,
     Document,
@@ -240,6 +241,7 @@ class Reservation:
             authority=freeze_authority(candidate, now).text,
             mapping_fingerprint=candidate.action.mapping_fingerprint,
             associations=plan.locked.wanted_associations,
+            order_key=order_key(candidate.action.contract.ordering, mapped(candidate)),
             takes_ordinal=plan.creates,
         )
 

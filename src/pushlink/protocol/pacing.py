@@ -11,12 +11,26 @@ import datetime as dt
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pushlink.protocol.limit_contracts import Circuit, SendLimits
+from pushlink.protocol.limit_contracts import Circuit, Ordering, SendLimits
+from pushlink.protocol.snapshots import SourceValues
 
 _UNIT_US: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
 #: A circuit that opens again and again pauses up to 2 to this power times as long.
 DOUBLINGS_MAX: Final = 4
+
+
+def order_key(ordering: Ordering | None, values: SourceValues) -> str | None:
+    """What an attempt is sent in order with: everything of its destination, or what has the same value in a field.
+
+    The value itself does not stand in the key. Records without a value are in order with each other.
+    """
+    if ordering is None:
+        return None
+    if ordering.field is None:
+        return "destination"
+    alone = SourceValues(values={ordering.field: values.values.get(ordering.field)})
+    return f"field {alone.document().digest}"
 
 
 def interval_of(limits: SendLimits) -> dt.timedelta | None:

@@ -203,6 +203,7 @@ _NEXT_QUEUE: Final = (
 _READ_DUE: Final = (
     sa.select(*columns_of(DueRow, _T))
     .where(
+        sa.or_(_T.c.order_key.is_(None), _T.c.status == "writeback_pending"),  # what is ordered: `ordered.py`
         _T.c.dispatch_lane == sa.bindparam("lane"),
         _T.c.tenant == sa.bindparam("of_tenant"),
         _T.c.destination_slot_id == sa.bindparam("of_destination"),

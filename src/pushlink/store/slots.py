@@ -95,6 +95,7 @@ class Wanted:
     authority: str
     mapping_fingerprint: Digest
     associations: str | None  # the frozen vector; None for an action without associations
+    order_key: str | None  # what it is sent in order with
     takes_ordinal: bool  # True when the same transaction reserves a create
 
 
@@ -120,6 +121,7 @@ def record_wanted(conn: sa.Connection, items: Sequence[Wanted], *, now: dt.datet
             "new_authority": sa.Text(),
             "new_mapping": sa.Text(),
             "new_associations": sa.Text(),
+            "new_order": sa.Text(),
             "takes_ordinal": sa.Boolean(),
         },
         [
@@ -130,6 +132,7 @@ def record_wanted(conn: sa.Connection, items: Sequence[Wanted], *, now: dt.datet
                 i.authority,
                 i.mapping_fingerprint,
                 i.associations,
+                i.order_key,
                 i.takes_ordinal,
             )
             for i in items
@@ -146,6 +149,7 @@ def record_wanted(conn: sa.Connection, items: Sequence[Wanted], *, now: dt.datet
             wanted_authority=w.new_authority,
             wanted_mapping_fingerprint=w.new_mapping,
             wanted_associations=w.new_associations,
+            order_key=w.new_order,
             wanted_state=sa.null(),
             wanted_at=sa.bindparam("wanted_now", now, UtcTime()),
             create_ordinal=t.c.create_ordinal + sa.case((w.takes_ordinal, 1), else_=0),

@@ -145,6 +145,7 @@ push_slot: Final = table(
     text("wanted_mapping_fingerprint", null=True),
     text("wanted_associations", null=True),  # frozen `associations` vector of that version
     text("called_associations", null=True),  # what calls of their own have told the remote, by association
+    text("order_key", null=True),  # what the wanted version is sent in order with
     text("wanted_state", null=True),  # `stale_mapping`, `refused_version` or null
     time("wanted_at", null=True),
     count("acknowledged_version"),
@@ -174,6 +175,7 @@ push_attempt: Final = table(
     text("detail", null=True),  # evidence of the hold or reason, a JSON object
     text("create_key", null=True),
     text("update_key", null=True),
+    text("order_key", null=True),  # attempts of a destination with the same one go one after the other
     count("ordinal"),  # of a create; 0 for an update
     count("version"),  # the wanted version that this attempt carries
     count("freeze_count"),  # request rows written so far
@@ -247,6 +249,15 @@ partial_index(
     push_attempt.c.destination_slot_id,
     push_attempt.c.not_before,
     where="status = 'writeback_pending' AND hold_code IS NULL",
+)
+partial_index(
+    "pushlink_attempt_in_order",
+    push_attempt.c.tenant,
+    push_attempt.c.destination_slot_id,
+    push_attempt.c.order_key,
+    push_attempt.c.created_at,
+    push_attempt.c.id,
+    where="order_key IS NOT NULL AND status IN ('pending', 'processing', 'post_sent')",
 )
 partial_index(
     "pushlink_attempt_leased",

@@ -33,7 +33,7 @@ from pushlink.protocol.states import (
 from pushlink.store.dialect import Batch, insert_ignore
 from pushlink.store.events import Event, insert_events, write_json
 from pushlink.store.rows import AttemptRow, columns_of, read_rows
-from pushlink.store.tables import UtcTime, push_attempt
+from pushlink.store.tables import UtcTime, push_attempt, push_slot
 
 #: The claim outlives the move only where its owner has more to do.
 _KEEPS_CLAIM: Final = (AttemptStatus.PROCESSING, AttemptStatus.POST_SENT, AttemptStatus.WRITEBACK_COMMIT_PENDING)
@@ -295,8 +295,10 @@ def _move_statement(rows: sa.FromClause) -> sa.Executable:
 
 def _insert_statement(rows: sa.FromClause) -> sa.Executable:
     names = list(_INSERTED.columns)
-    chosen = sa.select(*(rows.c[name] for name in names)).where(sa.true()).order_by(rows.c.link_key)
-    return insert_ignore(push_attempt).from_select(names, chosen).returning(push_attempt.c.id)
+    # What it is sent in order with is its slot's, which every caller has locked.
+    order = sa.select(push_slot.c.order_key).where(push_slot.c.link_key == rows.c.link_key).scalar_subquery()
+    chosen = sa.select(*(rows.c[name] for name in names), order).where(sa.true()).order_by(rows.c.link_key)
+    return insert_ignore(push_attempt).from_select([*names, "order_key"], chosen).returning(push_attempt.c.id)
 
 
 def _claim_statement(rows: sa.FromClause) -> sa.Executable:
