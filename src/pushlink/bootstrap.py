@@ -21,6 +21,7 @@ from pushlink.adapters.aiohttp_transport import AiohttpTransport
 from pushlink.adapters.clock_ids import DatabaseClock, RandomIds
 from pushlink.adapters.credentials import EnvironmentFileCredentials
 from pushlink.adapters.egress import EgressPolicy
+from pushlink.adapters.oauth import TokenDirectory
 from pushlink.adapters.policy import AllowAllAuthority, PolicyAuthority
 from pushlink.adapters.records import SqlRecordStore
 from pushlink.adapters.separate import SeparateRecordStore
@@ -272,11 +273,12 @@ class Runtime:
         """A fresh transport, as the settings allow it to reach."""
         if self._parts.transport is not None:
             return self._parts.transport()
-        egress = self.settings.egress
+        egress, tokens = self.settings.egress, self.settings.token_directory
         return AiohttpTransport(
             self.world.credentials,
             egress=EgressPolicy(allow_loopback=egress.allow_loopback, allow_private=egress.allow_private),
             ca_file=self.settings.resolve(egress.ca_file) if egress.ca_file else None,
+            tokens=TokenDirectory(self.settings.resolve(tokens)) if tokens else None,
         )
 
     def close(self) -> None:

@@ -114,6 +114,7 @@ class Settings(BaseSettings):
     contracts: ContractSettings = ContractSettings()
     deployment_id: str | None = None  # of the database that these settings belong to (D-36)
     state_directory: Path | None = None
+    token_directory: Path | None = None  # where OAuth tokens are kept; never in the database
     base_directory: Path = Path()
 
     @classmethod

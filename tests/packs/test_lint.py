@@ -179,6 +179,8 @@ def error_rule(**changes: object) -> Document:
     return sound | changes
 
 
+TOKEN = {"url": "https://login.example.com/token", "client_id": "us"}
+
 CASES = [
     Case(
         "duplicate-slot", second_action(action_slot_id="act-1"), "flows[0].actions[1].action_slot_id", second_action()
@@ -239,6 +241,32 @@ CASES = [
         in_profile("auth", {"kind": "api_key", "name": "x-key"}),
     ),
     Case("auth", in_profile("auth", {"kind": "api_key"}), "profiles.main.auth"),
+    Case(
+        "auth",
+        in_profile("auth", {"kind": "oauth2"}),
+        "profiles.main.auth",
+        in_profile("auth", {"kind": "oauth2", "token": TOKEN}),
+    ),
+    Case(
+        "auth",
+        in_profile("auth", {"token": {"url": "https://a.example.com/t", "client_id": "us"}}),
+        "profiles.main.auth.token",
+    ),
+    *(
+        Case(
+            rule,
+            in_profile(
+                "auth", {"kind": "oauth2", "token": {"url": "https://a.example.com/t", "client_id": "us"} | bad}
+            ),
+            f"profiles.main.auth.token.{key}",
+        )
+        for rule, key, bad in (
+            ("base-url", "url", {"url": "ftp://a.example.com/t"}),
+            ("plain-http", "url", {"url": "http://a.example.com/t"}),
+            ("auth", "client_secret_ref", {"client_secret_ref": "env:A"}),
+            ("credential-ref", "client_secret_ref", {"client_secret_ref": "hunter2", "grant": "refresh_token"}),
+        )
+    ),
     Case(
         "auth",
         in_profile("auth", {"kind": "api_key", "name": "Host"}),

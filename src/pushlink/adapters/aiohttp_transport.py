@@ -16,7 +16,7 @@ import asyncio
 import io
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from http import HTTPStatus
 from inspect import iscoroutinefunction
@@ -34,8 +34,10 @@ from pushlink.adapters.egress import (
     Lookup,
     build_url,
     parse_origin,
+    split_url,
     system_lookup,
 )
+from pushlink.adapters.oauth import AccessTokens, Grant, TokenDirectory, grant_name
 from pushlink.adapters.prefetch import (
     Opened,
     SessionKey,
@@ -57,10 +59,13 @@ from pushlink.adapters.wire import (
 from pushlink.adapters.wire_evidence import Exchange, NotWritten, Once, OnceConnector, OnceRequest
 from pushlink.errors import CallerError, Code, ConfigurationError
 from pushlink.ports import Credentials, WireError, WireReply, WireRequest
-from pushlink.protocol.contracts import Prefetch, ProfileContract
+from pushlink.protocol.contracts import Auth, Prefetch, ProfileContract
 
 #: Bodies above this are handed over as a file, because the library warns of long byte strings.
 BODY_BYTES_AT_ONCE: Final = 1_000_000
+
+#: A token endpoint answers with a token, not with a document.
+TOKEN_REPLY_BYTES_MAX: Final = 65_536
 
 # Nothing is put on the wire that was not frozen, but for what the library must add to frame the message.
 _NO_AUTOMATIC_HEADERS: Final = ("Content-Type", "User-Agent")
@@ -91,6 +96,7 @@ class AiohttpTransport:
         connections_per_host_max: int = 128,
         keepalive_s: float = 10.0,
         lookup: Lookup = system_lookup,
+        tokens: TokenDirectory | None = None,
         session_factory: Callable[..., aiohttp.ClientSession] = aiohttp.ClientSession,
     ) -> None:
         check_library()
@@ -103,6 +109,7 @@ class AiohttpTransport:
         self._session_factory = session_factory
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._opened_sessions = Sessions()
+        self._tokens = AccessTokens(tokens)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -129,10 +136,12 @@ class AiohttpTransport:
         )
         clean = False
         opened: tuple[SessionKey, Opened] | None = None
+        used: tuple[Grant, str] | None = None
         try:
             async with asyncio.timeout(request.profile.timeouts.total_ms / 1_000):
                 session = self._session(fresh=request.fresh_connection)
-                prepared = self._prepare(request)
+                used = await self._access(session, request)
+                prepared = self._prepare(request, used[1] if used else None)
                 scheme = prepared.scheme
                 if request.profile.session is not None:
                     opened = await self._opened(session, request, request.profile.session.prefetch)
@@ -153,6 +162,8 @@ class AiohttpTransport:
             if not clean:
                 exchange.abort()
         reply = exchange.reply(error, text)
+        if used is not None and reply.status == HTTPStatus.UNAUTHORIZED:
+            self._tokens.forget(*used)
         if opened is not None and request.profile.session is not None:
             self._opened_sessions.forget_if_over(request.profile.session.prefetch, *opened, reply)
         return reply
@@ -170,7 +181,8 @@ class AiohttpTransport:
             if known is not None:
                 return key, known
             asked = prefetch_request(request, prefetch)
-            prepared = self._prepare(asked)
+            used = await self._access(session, asked)
+            prepared = self._prepare(asked, used[1] if used else None)
             exchange = Exchange(
                 bound=request.profile.reply_bytes_max,
                 peer_check=lambda peer: self._egress.check(peer, scheme=prepared.scheme),
@@ -183,6 +195,52 @@ class AiohttpTransport:
             if error is WireError.CERTIFICATE:
                 raise RequestRefused(text, error=error)
             return key, self._opened_sessions.put(key, open_session(prefetch, exchange.status, exchange.raw))
+
+    async def _access(self, session: aiohttp.ClientSession, request: WireRequest) -> tuple[Grant, str] | None:
+        """The grant of an OAuth profile and its access token, which is asked for here where there is none.
+
+        It ends before the first byte of the request itself, so whatever fails here is proved not sent.
+        """
+        profile, contract = request.profile, request.profile.auth.token
+        if profile.auth.kind != "oauth2" or contract is None:
+            return None
+        reference, tenant = profile.credential_ref or "", request.tenant
+        grant = Grant(
+            name=grant_name(contract, reference, tenant, self._generation(request)),
+            contract=contract,
+            secret=self._secret(reference, tenant),
+            client_secret=self._secret(contract.client_secret_ref, tenant) if contract.client_secret_ref else None,
+        )
+
+        async def ask(headers: tuple[tuple[str, str], ...], body: bytes) -> WireReply:
+            origin, path = split_url(contract.url)
+            plain = profile.model_copy(update={"base_url": origin, "auth": Auth(kind="none"), "session": None})
+            asked = replace(
+                request, profile=plain, method="POST", path=path, headers=(), body=body, fresh_connection=True
+            )
+            prepared = self._prepare(asked, None)
+            prepared.headers.extend(headers)
+            exchange = Exchange(
+                bound=TOKEN_REPLY_BYTES_MAX,
+                peer_check=lambda peer: self._egress.check(peer, scheme=prepared.scheme),
+            )
+            try:
+                error, text = await self._exchange(self._session(fresh=True), prepared, asked, exchange)
+            finally:
+                if not exchange.whole:
+                    exchange.abort()
+            return exchange.reply(error, text)
+
+        del session
+        return grant, await self._tokens.get(grant, ask)
+
+    def _secret(self, reference: str, tenant: str) -> str:
+        try:
+            return self._credentials.resolve(reference, tenant=tenant).value
+        except Exception as exc:  # noqa: BLE001 - a provider may raise anything, and nothing has been sent yet
+            # Only the type is told: a provider's own message may quote what it read.
+            msg = f"the credential {reference} is not available ({type(exc).__name__})"
+            raise RequestRefused(msg) from None
 
     def _generation(self, request: WireRequest) -> str:
         reference = request.profile.credential_ref
@@ -241,7 +299,7 @@ class AiohttpTransport:
         refuse_unsafe(session, connector)
         return session
 
-    def _prepare(self, request: WireRequest) -> _Prepared:
+    def _prepare(self, request: WireRequest, access: str | None) -> _Prepared:
         profile = request.profile
         origin = parse_origin(profile.base_url)
         if origin.is_address:
@@ -251,7 +309,7 @@ class AiohttpTransport:
         headers = [*_OWN_HEADERS, *request.headers]
         path = request.path
         if profile.auth.kind != "none":
-            credential = self._credential(profile, request.tenant)
+            credential = self._credential(profile, request.tenant, access)
             if credential.header is not None:
                 if credential.header[0].lower() in {name.lower() for name, _ in headers}:
                     msg = f"the header {credential.header[0].lower()} is the credential's own"
@@ -261,18 +319,12 @@ class AiohttpTransport:
                 path += ("&" if "?" in path else "?") + credential.query
         return _Prepared(method=request.method, url=build_url(origin, path), headers=headers, scheme=origin.scheme)
 
-    def _credential(self, profile: ProfileContract, tenant: str) -> Credential:
+    def _credential(self, profile: ProfileContract, tenant: str, access: str | None) -> Credential:
         reference = profile.credential_ref
         if reference is None:
             msg = f"the profile asks for a {profile.auth.kind} credential and names none"
             raise RequestRefused(msg)
-        try:
-            secret = self._credentials.resolve(reference, tenant=tenant)
-        except Exception as exc:  # noqa: BLE001 - a provider may raise anything, and nothing has been sent yet
-            # Only the type is told: a provider's own message may quote what it read.
-            msg = f"the credential {reference} is not available ({type(exc).__name__})"
-            raise RequestRefused(msg) from None
-        return present_credential(profile.auth, secret.value, reference)
+        return present_credential(profile.auth, access or self._secret(reference, tenant), reference)
 
     async def _exchange(
         self, session: aiohttp.ClientSession, prepared: _Prepared, request: WireRequest, exchange: Exchange

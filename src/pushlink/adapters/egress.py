@@ -226,6 +226,13 @@ def _check_path(path: str) -> None:
 
 
 @lru_cache(maxsize=1_024)
+def split_url(url: str) -> tuple[str, str]:
+    """A whole URL as a base and a path below it; both are checked where they are used."""
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host}", slash + path or "/"
+
+
 def build_url(origin: Origin, path: str) -> URL:
     """Concatenate, re-parse, and require the same origin and path, byte by byte; raises `EgressRefused` otherwise."""
     _check_path(path)

@@ -100,7 +100,7 @@ def present_credential(auth: Auth, secret: str, reference: str) -> Credential:
     if not _SECRET.fullmatch(secret):
         msg = f"the credential {reference} is empty, too long, or has characters that a header cannot carry"
         raise RequestRefused(msg)
-    if auth.kind == "bearer":
+    if auth.kind in ("bearer", "oauth2"):
         return Credential(header=("Authorization", f"{auth.prefix} {secret}" if auth.prefix else secret))
     if auth.name is None:
         msg = "the profile asks for an API key and does not say where it goes"

@@ -35,7 +35,7 @@ _UNAUTHORIZED: Final = 401
 _OF_THE_DESTINATION: Final = frozenset({Code.THROTTLED, Code.CERTIFICATE_UNTRUSTED})
 
 #: Calls that end without an answer and say nothing about the remote: our own shutdown.
-_NOT_THE_REMOTES: Final = frozenset({WireError.CANCELLED})
+_NOT_THE_REMOTES: Final = frozenset({WireError.CANCELLED, WireError.CREDENTIAL})
 
 
 def wire_request(
@@ -192,7 +192,9 @@ def _refused_credential(
 ) -> CredentialKey | None:
     """The credential that a second 401 speaks of; a 404 without a proven credential says nothing about others."""
     reference = profile.contract.credential_ref
-    if reference is None or verdict.hold is not Hold.CREDENTIAL or reply.status != _UNAUTHORIZED:
+    if reference is None or verdict.hold is not Hold.CREDENTIAL:
+        return None
+    if reply.status != _UNAUTHORIZED and reply.error is not WireError.CREDENTIAL:
         return None
     tenant = owned.attempt.tenant
     return CredentialKey(tenant=tenant, reference=reference, generation=world.generation_of(reference, tenant))

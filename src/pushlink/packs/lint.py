@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pushlink.packs import grammar
 from pushlink.packs.lint_associations import association_names, check_associations, probes
 from pushlink.packs.lint_headers import check_headers
-from pushlink.packs.lint_limits import check_limits, check_ordering
+from pushlink.packs.lint_limits import check_limits, check_ordering, check_token
 from pushlink.packs.lint_preconditions import check_precondition, check_prefetch, is_guarded
 from pushlink.packs.lint_replays import check_replays, check_sandbox
 from pushlink.packs.lint_requests import check_request, check_variables
@@ -175,7 +175,14 @@ def _check_credential(steps: Steps, profile: ProfileContract) -> Hits:
 
 
 #: Which kind of `auth` each of its other keys belongs to.
-_AUTH_KEYS: Final = {"prefix": "bearer", "in": "api_key", "name": "api_key", "username": "basic", "secret_is": "basic"}
+_AUTH_KEYS: Final = {
+    "token": "oauth2",
+    "prefix": "bearer",
+    "in": "api_key",
+    "name": "api_key",
+    "username": "basic",
+    "secret_is": "basic",
+}
 
 
 def _check_auth(steps: Steps, auth: Auth) -> Hits:
@@ -183,6 +190,7 @@ def _check_auth(steps: Steps, auth: Auth) -> Hits:
     for key, kind in _AUTH_KEYS.items():
         if key in written and auth.kind != kind:
             yield Hit("auth", (*steps, key), f"`{key}` is of `kind: {kind}` only. Remove it, or change the kind.")
+    yield from check_token(steps, auth)
     if auth.kind == "api_key":
         if auth.name is None:
             yield Hit("auth", steps, "`api_key` needs the name of its header or parameter.")

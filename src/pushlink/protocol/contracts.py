@@ -115,6 +115,7 @@ __all__ = [
     "StampLookUp",
     "Success",
     "Timeouts",
+    "TokenRequest",
     "UpdateContract",
     "UpdatePrecondition",
     "Wait",
@@ -202,13 +203,31 @@ class Retry(Contract):
     backoff: Backoff = Backoff()
 
 
+class TokenRequest(Contract):
+    """How an OAuth 2 grant becomes an access token. The grant is what `credential_ref` names.
+
+    With `client_credentials` that is the client's secret, with `refresh_token` the refresh token.
+    """
+
+    url: str
+    grant: Literal["client_credentials", "refresh_token"] = "client_credentials"
+    client_id: Annotated[str, Field(min_length=1, max_length=1_000)]
+    client_secret_ref: str | None = None
+    client_auth: Literal["basic", "post"] = "basic"
+    scope: str | None = None
+    audience: str | None = None
+    old_stays_good: bool = False
+    early_ms: Annotated[DurationMs, Field(alias="early")] = 60_000
+
+
 class Auth(Contract):
     """How the credential is put on a request. The secret itself is resolved inside the transport at send time.
 
     `prefix` belongs to `bearer`, `location` and `name` to `api_key`, `username` and `secret_is` to `basic`.
     """
 
-    kind: Literal["bearer", "basic", "api_key", "none"] = "bearer"
+    kind: Literal["bearer", "basic", "api_key", "oauth2", "none"] = "bearer"
+    token: Annotated[TokenRequest | None, LATER] = None
     prefix: Annotated[str, LATER] = "Bearer"
     location: Annotated[Literal["header", "query"], LATER, Field(alias="in")] = "header"
     name: Annotated[str | None, LATER] = None

@@ -18,6 +18,7 @@ class WireError(StrEnum):
     RESOLVE = "resolve"
     CONNECT = "connect"
     TLS = "tls"
+    CREDENTIAL = "credential"  # the grant is lost or refused; nothing was sent
     CERTIFICATE = "certificate"  # the peer's certificate is not trusted
     WRITE = "write"
     READ = "read"

@@ -35,6 +35,7 @@ from pushlink.protocol.replies import (
     APPLIED,
     ASK_WHOSE,
     BY_STATUS,
+    CREDENTIAL_LOST,
     DUPLICATE,
     LOOK_FOR_ID,
     MATCHED,
@@ -107,6 +108,7 @@ _ECHOES: Final = frozenset({Disposition.TERMINAL, Disposition.GONE, Disposition.
 _CREATE_EVENTS: Final[Mapping[tuple[Effect, Disposition], CreateEvent]] = {
     (Effect.NOT_SENT, Disposition.RETRY_AT): CreateEvent.NOT_APPLIED,
     (Effect.NOT_SENT, Disposition.TERMINAL): CreateEvent.REJECT,
+    (Effect.NOT_SENT, Disposition.PARK): CreateEvent.NOT_APPLIED,
     (Effect.NOT_APPLIED, Disposition.RETRY_AT): CreateEvent.NOT_APPLIED,
     (Effect.NOT_APPLIED, Disposition.REAUTH_ONCE): CreateEvent.NOT_APPLIED,
     (Effect.NOT_APPLIED, Disposition.PARK): CreateEvent.NOT_APPLIED,
@@ -133,6 +135,7 @@ _FINALIZED_EVENTS: Final[Mapping[tuple[bool, bool], CreateEvent]] = {
 _UPDATE_EVENTS: Final[Mapping[tuple[Effect, Disposition], UpdateEvent]] = {
     (Effect.NOT_SENT, Disposition.RETRY_AT): UpdateEvent.NOT_APPLIED,
     (Effect.NOT_SENT, Disposition.TERMINAL): UpdateEvent.REJECT,
+    (Effect.NOT_SENT, Disposition.PARK): UpdateEvent.NOT_APPLIED,
     (Effect.NOT_APPLIED, Disposition.RETRY_AT): UpdateEvent.NOT_APPLIED,
     (Effect.NOT_APPLIED, Disposition.REAUTH_ONCE): UpdateEvent.NOT_APPLIED,
     (Effect.NOT_APPLIED, Disposition.PARK): UpdateEvent.NOT_APPLIED,
@@ -237,6 +240,8 @@ def _read(
     trace = reply.trace
     if reply.status is None:
         started = trace.request_started or trace.request_sent or trace.response_started or trace.response_complete
+        if reply.error is WireError.CREDENTIAL and not started:
+            return Reading(row="the credential cannot be used", meaning=CREDENTIAL_LOST)
         if reply.error is WireError.CERTIFICATE and not started:
             return Reading(row="the certificate is not trusted", meaning=UNTRUSTED, wait_ms=UNTRUSTED_PAUSE_MS)
         if reply.error is not None and not started:

@@ -90,6 +90,9 @@ NOT_SENT: Final = Meaning(effect=Effect.NOT_SENT, disposition=Disposition.RETRY_
 UNTRUSTED: Final = Meaning(
     effect=Effect.NOT_SENT, disposition=Disposition.RETRY_AT, code=Code.CERTIFICATE_UNTRUSTED, burns_retry=False
 )
+CREDENTIAL_LOST: Final = Meaning(
+    effect=Effect.NOT_SENT, disposition=Disposition.PARK, code=Code.UNAUTHENTICATED, burns_retry=False
+)
 DUPLICATE: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.TERMINAL, code=Code.REMOTE_CONFLICT)
 GONE: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.GONE, code=Code.REMOTE_GONE)
 DELETED: Final = Meaning(effect=Effect.APPLIED, disposition=Disposition.GONE, code=Code.REMOTE_GONE)

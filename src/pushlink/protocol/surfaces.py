@@ -115,6 +115,12 @@ FIELD_ROWS: Final[Mapping[str, Surface]] = {
     "profile.credential_ref": _S.CREDENTIAL_REF,
     "profile.auth.kind": _S.CREDENTIAL_REF,
     "profile.auth.prefix": _S.CREDENTIAL_REF,
+    **{
+        f"profile.auth.token.{part}": _S.CREDENTIAL_REF
+        for part in ("url", "grant", "client_id", "client_secret_ref", "client_auth", "scope", "audience")
+    },
+    "profile.auth.token.old_stays_good": _S.CREDENTIAL_REF,
+    "profile.auth.token.early": _S.CREDENTIAL_REF,
     "profile.auth.in": _S.CREDENTIAL_REF,
     "profile.auth.name": _S.CREDENTIAL_REF,
     "profile.auth.username": _S.CREDENTIAL_REF,
