@@ -15,7 +15,7 @@ from flows.family import COUNTRY_OF, PARENT, PLACE, Family
 from flows.stage import USER
 from operations.operators import decide
 from pushlink.adapters.policy import AllowAllAuthority
-from pushlink.errors import Code
+from pushlink.errors import CallerError, Code
 from pushlink.flows.outcomes import Deferred, Outcome, Queued, Refused, Reserved, Unchanged
 from pushlink.operations.explain import explain
 from pushlink.ports import AuthorityDecision, AuthorityRequest
@@ -813,3 +813,16 @@ def test_an_abandoned_child_may_be_superseded_and_saved_anew(places: Family) -> 
     places.drain()
     assert places.of("Place", 1)["status"] == "finalized"
     assert places.sends == 1
+
+
+@pytest.mark.rule("AU-04")
+def test_a_superseded_create_that_refers_to_others_is_reserved_by_a_save_alone(places: Family) -> None:
+    """Nobody but a save authorizes what it refers to; a reservation by the operator would send no parent."""
+    places.keep("Place", 2, name="parent")
+    places.drain()
+    places.remote.script.next(verbs.answer(422, {"error": "no"}))
+    places.keep("Place", 1, name="child", parent_id=2)
+    places.drain()
+    with pytest.raises(CallerError, match="by a save alone"):
+        decide(places, Verb.SUPERSEDE, places.of("Place", 1), reserve=True)
+    assert places.of("Place", 1)["status"] == "terminal_failed"

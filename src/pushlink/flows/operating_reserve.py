@@ -41,6 +41,8 @@ def reserve_wanted(acting: Acting, action: ActiveAction | None) -> AttemptId:
     values, authority = _wanted(acting, slot)
     if action is None or not action.profile.active:
         raise acting.refuse(f"No usable action of the catalogue has this slot; {_SAVE_AGAIN}.")
+    if action.contract.associations:
+        raise acting.refuse(f"What the record refers to is resolved and authorized by a save alone; {_SAVE_AGAIN}.")
     _ask_gates(acting, slot, action, authority)
     ordinal = slots.take_ordinal(acting.conn, slot.link_key)
     key = create_idempotency_key(acting.world.secret, slot.link_key, ordinal)
