@@ -38,6 +38,10 @@ simulate: $(STAMP) ## simulate deployments in which everything fails, out of SEE
 model: $(STAMP) ## check the model of the protocol with SPIN (needs spin and gcc): every rule on, each one off
 	PYTHONPATH=tests $(BIN)/python -m proof.model.check
 
+.PHONY: interleave
+interleave: $(STAMP) ## weave workers, saves, leases and an operator in all orders, put workers to sleep, and judge what is left
+	PYTHONPATH=tests $(BIN)/python -m proof.interleave
+
 real: $(STAMP) ## push real data to a real server that nobody here wrote, and compare
 	$(BIN)/python examples/real/run.py
 

@@ -189,6 +189,7 @@ class WireRequest:
     body: bytes
     fresh_connection: bool  # a create without a replay contract never uses a pooled connection
     keep_headers: tuple[str, ...] = ()  # reply headers to keep beside the usual ones: what extractors and rules name
+    start_by_s: float | None = None  # uptime of this machine (flows/uptime.py) after which no byte of it may leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +220,10 @@ class Transport(Protocol):
     """Puts one request on the wire at most once, and tells the truth about it. It never raises for a remote's doing."""
 
     async def send(self, request: WireRequest) -> WireReply:
-        """Send, wait at most `profile.timeouts.total_ms`, close the socket, and say what is known."""
+        """Send, wait at most `profile.timeouts.total_ms`, close the socket, and say what is known.
+
+        Nothing is begun after `request.start_by_s`: a process that stood still since its checkpoint has lost its turn.
+        """
 
     async def close(self) -> None:
         """Release every socket."""

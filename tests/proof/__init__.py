@@ -8,6 +8,9 @@
     model/          models of the protocol for SPIN, the table of their runs, and `make model`
     simulation/     a deployment out of a seed: its faults, its surroundings, what happens, and what a run has to reach
     simulate.py     `make simulate`
+    orders.py       casts whose effects are woven in every order, or in seeded ones; sends that are on the way
+    zombies.py      real workers that are stopped at a chosen step and woken
+    interleave.py   `make interleave`
     databases.py    migrated databases of both dialects, without pytest
     figures.py      what a command measured, written into docs/reliability.md
 

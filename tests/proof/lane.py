@@ -15,9 +15,10 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -56,9 +57,10 @@ class Case:
 
 
 class Lane:
-    """Use it in a `with`. `pack` is what its deployment pushes by."""
+    """Use it in a `with`. `pack` is what its deployment pushes by, `margin` how late a send may begin."""
 
     pack = PACK + MIRROR
+    margin = "5s"
 
     def __init__(self, scenario: Scenario, dialect: str, url: str, home: Path) -> None:
         self.scenario = scenario
@@ -75,7 +77,7 @@ class Lane:
         remote = self._start("proof.judge.remote", str(log), told)
         port = int(remote.stdout.readline())
         self._judge = self._start("proof.judge")
-        self._stand = Stand(self._url, self._home, f"http://127.0.0.1:{port}", log, pack=self.pack)
+        self._stand = Stand(self._url, self._home, f"http://127.0.0.1:{port}", log, pack=self.pack, margin=self.margin)
         self._leave_one_in_an_unknown_lane()
         worker.OUTAGE_PAUSE_S = 0.02  # type: ignore[misc]
         self._hand_run()
@@ -248,6 +250,8 @@ class Lane:
 class Child:
     """A process that is forked from this one, runs `body` with a pipe to report to, and ends."""
 
+    _pause = threading.Event()
+
     def __init__(self, body: Callable[[int], None]) -> None:
         self._read, write = os.pipe()
         self.pid = os.fork()
@@ -270,9 +274,19 @@ class Child:
         info = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         return info is not None and info.si_code == os.CLD_STOPPED
 
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end, which `result` goes into, for so long."""
+        deadline = time.monotonic() + seconds
+        while os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            if time.monotonic() > deadline:
+                return False
+            self._pause.wait(0.01)
+        return True
+
     def wake(self) -> None:
-        """Let it go on where it stood."""
-        os.kill(self.pid, signal.SIGCONT)
+        """Let it go on where it stood, if it is still there."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
 
 
 def _is_of_a_socket(told: dict[str, Any]) -> bool:

@@ -86,7 +86,9 @@ class ShiftedClock:
 class Stand:
     """One deployment: engine, pack, state directory. Made once, used by many processes that are forked afterwards."""
 
-    def __init__(self, url: str, home: Path, remote: str, log: Path, *, pack: str = PACK + MIRROR) -> None:
+    def __init__(
+        self, url: str, home: Path, remote: str, log: Path, *, pack: str = PACK + MIRROR, **worker: Any
+    ) -> None:
         self.url = url
         self.home = home
         self.remote = remote
@@ -103,6 +105,7 @@ class Stand:
             parts=self._parts,
             database_url=url,
             state_directory=home / "state",
+            worker={"poll": "50ms", "grace": "2s", **worker},
             # A transport that reads this machine's certificate authorities anew takes longer than a whole case.
             egress={"allow_loopback": True, "ca_file": make_certificates(home).ca_file},
         ).settings
@@ -117,14 +120,14 @@ class Stand:
 class Hand:
     """One process of a stand, and the record that its scenario is about."""
 
-    def __init__(self, stand: Stand, record: str, shift_s: float) -> None:
+    def __init__(self, stand: Stand, record: str, shift_s: float, *, send: SendNow | None = None) -> None:
         self.stand = stand
+        self._send = send  # a way to the remote without sockets
         self.record = record
         self.engine = stand.engine
         self.clock = stand.clock
         self.clock.shift_s = shift_s
         self.runtime = stand.open()
-        self.ready: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------------------ the host
 
@@ -165,6 +168,9 @@ class Hand:
 
     @contextmanager
     def _sending(self) -> Iterator[SendNow]:
+        if self._send is not None:
+            yield self._send
+            return
         with asyncio.Runner() as runner:
             transport = self.runtime.transport()
             yield lambda request: runner.run(transport.send(request))
@@ -198,15 +204,18 @@ class Hand:
 
         self._patiently(once)
 
-    def attempt(self, operation: str = "create") -> Any:
-        """The newest attempt of the record."""
+    def attempt(self, operation: str = "create", *, conn: sa.Connection | None = None) -> Any:
+        """The newest attempt of the record; `None` when there is none."""
         query = sa.text(
             "SELECT a.id, a.row_version, a.status FROM pushlink_push_attempt a"
             " JOIN pushlink_push_slot s ON s.link_key = a.link_key"
             " WHERE s.source_record_id = :record AND a.operation = :operation ORDER BY a.id DESC"
         )
-        with self.engine.begin() as conn:
-            return conn.execute(query, {"record": self.record, "operation": operation}).first()
+        bound = {"record": self.record, "operation": operation}
+        if conn is not None:
+            return conn.execute(query, bound).first()
+        with self.engine.begin() as own:
+            return own.execute(query, bound).first()
 
     def remote_id(self) -> str:
         """What an operator finds at the remote."""

@@ -45,6 +45,24 @@ def test_processes_that_die_or_fail_lose_nothing(tmp_path: Path) -> None:
         assert len([name for name in struck if name not in {"death", None}]) >= 8
 
 
+@pytest.mark.rule("AT-09", "C-078", "D-12", "D-14")
+@pytest.mark.timeout(600)
+def test_orders_and_sleepers_are_judged(tmp_path: Path) -> None:
+    """Some seeded orders with deaths in them, and workers that oversleep their lease at every step of a create."""
+    only = ("--few", "--dialect", "sqlite", "--raw", str(tmp_path))
+    done = command("proof.interleave", *only, "--orders", "--only", "an operator, saves")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = command("proof.interleave", *only, "--zombies", "--only", "create: asleep when checkpointed")
+    assert done.returncode == 0, done.stdout + done.stderr
+    orders, sleepers = (
+        [json.loads(one) for one in (tmp_path / f"{kind}-sqlite.jsonl").read_text(encoding="utf-8").splitlines()]
+        for kind in ("orders", "zombies")
+    )
+    assert len(orders) == 10
+    assert any("dies" in step for order in orders for step in order["trace"])
+    assert [sleeper["slept"] for sleeper in sleepers] == [1] * 5
+
+
 def test_every_point_but_a_rollback_and_a_kept_mark_can_fail() -> None:
     """What is counted can also go wrong, on each database."""
     of_the_database = {Point.DIAL, Point.STATEMENT, Point.COMMIT, Point.COMMITTED}

@@ -58,6 +58,7 @@ from pushlink.adapters.wire import (
 )
 from pushlink.adapters.wire_evidence import Exchange, NotWritten, Once, OnceConnector, OnceRequest
 from pushlink.errors import CallerError, Code, ConfigurationError
+from pushlink.flows.uptime import uptime_s
 from pushlink.ports import Credentials, WireError, WireReply, WireRequest
 from pushlink.protocol.contracts import Auth, Prefetch, ProfileContract
 
@@ -128,17 +129,24 @@ class AiohttpTransport:
             self._session(fresh=fresh)
 
     async def send(self, request: WireRequest) -> WireReply:
-        """Send once, and say what is known. A cancellation closes the socket and is answered, not raised."""
+        """Send once, and say what is known. A cancellation closes the socket and is answered, not raised.
+
+        A process that stood still is stopped twice: before anything is begun, when its checkpoint is too old, and
+        before the first byte, when the call's deadline is over (timers alone would fire a moment too late).
+        """
         scheme = "https"
+        begun_s = uptime_s()
         exchange = Exchange(
             bound=request.profile.reply_bytes_max,
             peer_check=lambda peer: self._egress.check(peer, scheme=scheme),
+            until_s=begun_s + request.profile.timeouts.total_ms / 1_000,
         )
         clean = False
         opened: tuple[SessionKey, Opened] | None = None
         used: tuple[Grant, str] | None = None
         try:
             async with asyncio.timeout(request.profile.timeouts.total_ms / 1_000):
+                _refuse_late(request, begun_s)
                 session = self._session(fresh=request.fresh_connection)
                 used = await self._access(session, request)
                 prepared = self._prepare(request, used[1] if used else None)
@@ -350,6 +358,13 @@ class AiohttpTransport:
         finally:
             if response is not None and not exchange.whole:
                 response.close()
+
+
+def _refuse_late(request: WireRequest, now_s: float) -> None:
+    """Refuse a request whose permission was given too long ago: its claim may be somebody else's by now (D-12)."""
+    if request.start_by_s is not None and now_s > request.start_by_s:
+        msg = f"the process stood still after its checkpoint, {now_s - request.start_by_s:.1f} s longer than it may"
+        raise RequestRefused(msg)
 
 
 async def _read(

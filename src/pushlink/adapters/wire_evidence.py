@@ -7,6 +7,7 @@ tells as much as a response does. Its guard is the only way from a call to the w
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -18,6 +19,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 
 from pushlink.adapters.wire import BodyKeeper, decode_body
+from pushlink.flows.uptime import uptime_s
 from pushlink.ports import WireError, WireReply, WireTrace
 
 #: So many interim responses may wait to be read; more come from a peer that means to keep us busy.
@@ -37,10 +39,10 @@ class Exchange:
 
     __slots__ = (
         *("connected", "dispatched", "drained", "framed", "headers", "keeper", "peer_check", "raw", "reused"),
-        *("started", "status", "transport", "whole", "written"),
+        *("started", "status", "transport", "until_s", "whole", "written"),
     )
 
-    def __init__(self, *, bound: int, peer_check: Callable[[str], None]) -> None:
+    def __init__(self, *, bound: int, peer_check: Callable[[str], None], until_s: float = math.inf) -> None:
         self.dispatched = self.connected = self.reused = self.started = False
         self.written = self.drained = self.whole = self.framed = False
         self.status: int | None = None
@@ -49,6 +51,7 @@ class Exchange:
         self.keeper = BodyKeeper(bound)
         self.transport: asyncio.Transport | None = None
         self.peer_check = peer_check
+        self.until_s = until_s  # uptime at which the call's deadline is over
 
     async def guard(self, request: aiohttp.ClientRequest, handler: ClientHandlerType) -> aiohttp.ClientResponse:
         """The one dispatch of this call: a middleware that no second one gets past."""
@@ -70,6 +73,9 @@ class Exchange:
         # `should_close` tells of bytes that nobody asked for: an answer to another request, or a peer that talks first.
         if not isinstance(protocol, OnceHandler) or transport is None or conn.closed or protocol.should_close:
             msg = "the connection was closed or out of step before the first byte"
+            raise NotWritten(msg)
+        if uptime_s() > self.until_s:
+            msg = "the call's deadline was over before the first byte"
             raise NotWritten(msg)
         self.reused = protocol.requests > 0
         protocol.requests += 1

@@ -45,7 +45,7 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
     if not isinstance(granted, Granted):
         return
     is_live = claimed.prospect.is_live(claimed.attempt, granted.at, first_send=granted.first_at)
-    wire = wire_request(claimed, claimed.profile, claimed.action, claimed.request, fresh=not is_live)
+    wire = wire_request(claimed, claimed.profile, claimed.action, claimed.request, granted=granted, fresh=not is_live)
     own_headers = first_sent_header(claimed.action.contract.create, granted.first_at)
     reply = yield Send(request=replace(wire, headers=(*wire.headers, *own_headers)))
     history = history_of(

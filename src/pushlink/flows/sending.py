@@ -12,7 +12,7 @@ from typing import Final
 
 from pushlink.errors import Code, invariant
 from pushlink.flows.claimed import Owned
-from pushlink.flows.step_items import Answer
+from pushlink.flows.step_items import Answer, Granted
 from pushlink.flows.world import World
 from pushlink.ports import WireRequest
 from pushlink.protocol.client_ids import read_client_id
@@ -39,7 +39,13 @@ _NOT_THE_REMOTES: Final = frozenset({WireError.CANCELLED, WireError.CREDENTIAL})
 
 
 def wire_request(
-    owned: Owned, profile: ProfileSnapshot, action: ActionSnapshot, request: RequestRow, *, fresh: bool
+    owned: Owned,
+    profile: ProfileSnapshot,
+    action: ActionSnapshot,
+    request: RequestRow,
+    *,
+    granted: Granted,
+    fresh: bool,
 ) -> WireRequest:
     """The frozen request as the transport takes it, and the reply headers that interpretation will want."""
     invariant(request.body is not None, "the frozen body was erased before it was sent", attempt=request.attempt_id)
@@ -52,6 +58,7 @@ def wire_request(
         body=bytes(request.body or b""),
         fresh_connection=fresh,
         keep_headers=kept_headers(action.contract, profile.contract),
+        start_by_s=granted.start_by_s,
     )
 
 

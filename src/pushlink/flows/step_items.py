@@ -75,6 +75,7 @@ class Granted:
     send_ordinal: int
     at: dt.datetime  # of the checkpoint, by the database
     first_at: dt.datetime  # of the attempt's first checkpoint
+    start_by_s: float  # uptime of this machine after which the lease may not hold the whole call any more
     seen: StateSeen | None = None  # what the state directory is to keep before the send
 
 

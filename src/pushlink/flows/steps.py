@@ -37,6 +37,7 @@ from pushlink.flows.step_items import (
     Waiting,
     Withheld,
 )
+from pushlink.flows.uptime import uptime_s
 from pushlink.flows.world import World
 from pushlink.ports import StateSeen
 from pushlink.protocol.snapshots import AttemptId, LocatorKey
@@ -121,8 +122,10 @@ class Steps:
     ) -> list[Granted | Withheld]:
         """Check again what validation read, then write the checkpoint under the fence (D-12, D-13, D-21).
 
+        Who stands still afterwards for longer than the margin may not send any more: its lease could not hold the call.
         The mark comes first: a database that turns out to be an older one goes into recovery mode, and nothing is sent.
         """
+        start_by_s = uptime_s() + self.world.terms.margin_ms / 1_000
         seen = self._marked(conn, items, now)
         if seen is None and self.world.state is not None:
             return [Withheld(because=BEHIND) for _ in items]
@@ -153,7 +156,9 @@ class Steps:
             now=now,
         )
         return [
-            Granted(send_ordinal=answer.send_ordinal, at=now, first_at=answer.first_at, seen=seen)
+            Granted(
+                send_ordinal=answer.send_ordinal, at=now, first_at=answer.first_at, start_by_s=start_by_s, seen=seen
+            )
             if (answer := written.get(item.attempt.id)) is not None
             else Withheld(because=change or "the claim is gone or its lease is too short")
             for item, change in zip(items, changed, strict=True)

@@ -74,7 +74,9 @@ def push_update(claimed: ClaimedUpdate, steps: Steps) -> Flow:
     granted = yield Tx(step=steps.checkpoint, item=_permission(claimed, ready, steps), key=key)
     if not isinstance(granted, Granted):
         return
-    reply = yield Send(request=wire_request(claimed, ready.profile, ready.action, ready.request, fresh=False))
+    reply = yield Send(
+        request=wire_request(claimed, ready.profile, ready.action, ready.request, granted=granted, fresh=False)
+    )
     history = history_of(
         claimed,
         steps.world,
