@@ -151,7 +151,7 @@ def _report(found: Sequence[dict[str, Any]], seconds: float) -> str:
         [
             f"{counted}, {where}: **{wrong or 'no'} violations**.",
             table(["who plays", "orders", "run", "ended", "violations"], rows),
-            table(["sleepers", "schedules", "ended", "violations"], _by_what_happened(sleepers)),
+            table(["sleepers", "schedules", "blocked", "ended", "violations"], _by_what_happened(sleepers)),
         ]
     )
 
@@ -159,7 +159,9 @@ def _report(found: Sequence[dict[str, Any]], seconds: float) -> str:
 def _by_what_happened(sleepers: Sequence[dict[str, Any]]) -> Iterator[list[object]]:
     for happened in dict.fromkeys(line["meanwhile"] for line in sleepers):
         lines = [line for line in sleepers if line["meanwhile"] == happened]
-        yield [happened, len(lines), _in_words(Counter(line["end"] for line in lines)), _violations(lines)]
+        blocked = sum(line["blocked"] for line in lines)
+        ends = _in_words(Counter(line["end"] for line in lines))
+        yield [happened, len(lines), blocked, ends, _violations(lines)]
 
 
 def _violations(lines: Sequence[dict[str, Any]]) -> int:

@@ -283,6 +283,12 @@ class Child:
             self._pause.wait(0.01)
         return True
 
+    def end(self) -> None:
+        """Kill it, whatever it does."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self._read)
+
     def wake(self) -> None:
         """Let it go on where it stood, if it is still there."""
         with suppress(ProcessLookupError):

@@ -27,6 +27,9 @@ from support.bench import MIRROR, PACK
 OVERSLEPT_S: Final = 1.2
 
 
+#: How long a worker that may wait for a sleeper's lock is waited for.
+BLOCKED_S: Final = 20.0
+
 #: How long the first of two that wake is waited for.
 WAITS_S: Final = 5.0
 
@@ -157,6 +160,7 @@ class Slept:
     meanwhile: str
     dialect: str
     slept: int  # how many workers really fell asleep
+    blocked: bool  # whether somebody waited for a lock of a sleeper, and was killed over it
     end: str
     problems: tuple[str, ...]
 
@@ -177,6 +181,7 @@ class Dormitory(Lane):
         """One story: prepare, fall asleep, what happens meanwhile, wake, recover; the judge looks after each part."""
         self._number += 1
         begun_s, problems = self._number * CASE_S, []
+        self._blocked = False
         self._run(_PREPARE[schedule.operation], begun_s, problems)
         sleepers = [self._sleeper(schedule.stop)]
         slept = int(sleepers[0].sleeps())
@@ -210,6 +215,7 @@ class Dormitory(Lane):
             meanwhile=_happens(schedule),
             dialect=self.dialect,
             slept=slept,
+            blocked=self._blocked,
             end=self._ask((self._last,), settled=True)["end"],
             problems=tuple(problems),
         )
@@ -251,6 +257,12 @@ class Dormitory(Lane):
             hand = Hand(self._stand, self._last, shift_s)
             self._act(Points(at=0, report=report), lambda: what(hand))
 
-        told: dict[str, Any] = Child(body).result(problems, may_die=False)
+        child = Child(body)
+        if not child.ends_within(BLOCKED_S):
+            # It waits for a row that a sleeper has locked, in a transaction of another thread: nothing but time helps.
+            child.end()
+            self._blocked = True
+            return
+        told: dict[str, Any] = child.result(problems, may_die=False)
         # A sleeper may hold the one write lock of a SQLite file: then nobody goes on, and that is an outage, no defect.
         problems += [told["error"]] if str(told.get("error")).startswith("unexpected") else []
