@@ -116,8 +116,7 @@ def _moved(claimed: ClaimedCreate) -> Stop:
         event=CreateEvent.GIVE_BACK,
         code=Code.ASSOCIATION_MISSING,
         detail={"because": "relocated", "record": _first_record(claimed)},
-        hold=Hold.ASSOCIATION_MOVED,
-        awaits=claimed.targets,
+        hold=Hold.ASSOCIATION_MOVED,  # for a person: the other record is there, so nothing that happens to it ends this
     )
 
 
