@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from pushlink.errors import PushlinkError
-from pushlink.migration import revalidate
+from pushlink.migration import batches, revalidate
 from pushlink.protocol.identity import link_key, locator_key
 from pushlink.protocol.manifest import read_manifest
 from pushlink.protocol.snapshots import LinkKey, Slots
@@ -64,7 +64,7 @@ def copies(engine: sa.Engine, link: dict[str, Any], count: int) -> list[LinkKey]
 def main() -> None:
     """Apply manifests: `url batch manifest...`; says when it begins, after each batch, and how each one ended."""
     url, batch, *manifests = sys.argv[1:]
-    revalidate.BATCH = int(batch)  # type: ignore[misc]
+    batches.SIZE = int(batch)  # type: ignore[misc]
     signal.alarm(120)
     engine = create_engine(url)
     for path in manifests:

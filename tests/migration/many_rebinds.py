@@ -8,7 +8,7 @@ from pathlib import Path
 
 from migration.many import _now, _tell
 from pushlink.errors import PushlinkError
-from pushlink.migration import rebind
+from pushlink.migration import batches, rebind
 from pushlink.protocol.rebinding import read_rebind
 from pushlink.store.dialect import create_engine
 
@@ -16,7 +16,7 @@ from pushlink.store.dialect import create_engine
 def main() -> None:
     """Apply manifests: `url batch manifest...`; says when it begins, after each batch, and how each one ended."""
     url, batch, *manifests = sys.argv[1:]
-    rebind.BATCH = int(batch)  # type: ignore[misc]
+    batches.SIZE = int(batch)  # type: ignore[misc]
     signal.alarm(120)
     engine = create_engine(url)
     for path in manifests:

@@ -17,7 +17,7 @@ from flows.stage import Stage
 from migration.many import copies
 from migration.moves import apply, linked, manifest_of, mapping_named, receipts, validate
 from pushlink.errors import CallerError, Contended
-from pushlink.migration import revalidate
+from pushlink.migration import batches, revalidate
 from pushlink.migration.revalidate import Verdict
 from pushlink.protocol.manifest import Manifest, write_manifest
 from pushlink.protocol.snapshots import LinkKey
@@ -84,7 +84,7 @@ def test_ten_thousand_links_move_in_one_transaction(stage: Stage, dialect: str) 
 @pytest.mark.rule("RV-05")
 def test_memory_grows_with_a_batch_and_not_with_the_manifest(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the manifest itself, four times the links need no more than a batch does."""
-    monkeypatch.setattr(revalidate, "BATCH", 50)
+    monkeypatch.setattr(batches, "SIZE", 50)
     keys = drifted(stage, 1_000)
     peaks = []
     for operation, some in (("op-0", keys[:50]), ("op-1", keys[50:250]), ("op-2", keys[250:])):

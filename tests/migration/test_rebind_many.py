@@ -17,7 +17,7 @@ from flows.stage import Stage
 from migration.many import copies
 from migration.slots import OLD, apply, planned, receipts, renamed
 from pushlink.errors import Contended
-from pushlink.migration import rebind
+from pushlink.migration import batches, rebind
 from pushlink.migration.rebind import Verdict
 from pushlink.protocol.identity import link_key
 from pushlink.protocol.rebinding import Rebind, write_rebind
@@ -125,7 +125,7 @@ def test_locks_go_over_old_and_new_keys_in_one_order_and_slots_before_links_befo
     stage: Stage, dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The catalogue first, then every slot in batches of one order, then link and attempt, batch by batch."""
-    monkeypatch.setattr(rebind, "BATCH", 2)
+    monkeypatch.setattr(batches, "SIZE", 2)
     manifest = populated(stage, 2)
     keys = sorted(key for member in manifest.members for key in (member.old_key, member.new_key))
     seen: list[tuple[str, tuple[int, ...]]] = []

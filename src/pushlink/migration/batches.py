@@ -1,4 +1,4 @@
-"""Batches of a migration: each one is one transaction, and a race that it lost is run again."""
+"""Batches of a migration. An adoption commits each one for itself and runs it again when it lost a race."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pushlink.errors import Contended
 from pushlink.store.access import Connection, Engine, writing
 from pushlink.store.dialect import bound_lock_waits
 
-#: Rows of one transaction: large enough that commits do not count, small enough that nobody waits long for its locks.
+#: Rows of one statement, or of one transaction where each batch has its own: large enough that neither counts, small
+#: enough that memory does not, and that nobody waits long for a batch's locks.
 SIZE: Final = 500
 
 #: How long one lock is waited for. Saves and workers hold theirs for milliseconds.

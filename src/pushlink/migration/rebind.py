@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pushlink.errors import CallerError, Code
-from pushlink.migration.running import Now, OnProgress, Verdict, batches, contention
+from pushlink.migration.batches import batches
+from pushlink.migration.running import Now, OnProgress, Verdict, contention
 from pushlink.protocol.documents import Approval
 from pushlink.protocol.identity import link_key
 from pushlink.protocol.rebind_receipts import (
@@ -35,9 +36,6 @@ from pushlink.store.active import ActiveAction, CatalogReader
 from pushlink.store.audit import OperatorAction, record_actions
 from pushlink.store.registry import SlotKind
 from pushlink.store.revalidation import announce, lock_catalog, rehearsing
-
-#: Members of one statement: large enough that statements do not count, small enough that memory does not.
-BATCH: Final = 500
 
 #: How long one lock is waited for. Workers hold theirs for milliseconds; whoever holds one longer is to go first.
 LOCK_WAIT_MS: Final = 5_000
@@ -83,7 +81,7 @@ def plan(
         at = now(conn)
         old, new = _identities(conn, ask)
         members: list[Member] = []
-        for batch in batches(list(rows.read_population(conn, old).items()), BATCH):
+        for batch in batches(list(rows.read_population(conn, old).items())):
             standing = rows.read_standing(conn, [key for key, _ in batch], now=at)
             members += [member_of(new, record, key, standing[key]) for key, record in batch]
     manifest = new_rebind(
@@ -183,13 +181,13 @@ class _Run:
         target = self._require_slots()
         self._lock_slots()
         self._require_all_listed()
-        for batch in batches(manifest.members, BATCH):
+        for batch in batches(manifest.members):
             self._judge(batch)
         self._refuse_conflicts()
         if not write:
             return self._done(Verdict.APPLICABLE, None)
         done = 0
-        for batch in batches(manifest.members, BATCH):
+        for batch in batches(manifest.members):
             self._move(batch)
             done += len(batch)
             if self.on_progress is not None:
@@ -213,7 +211,7 @@ class _Run:
     def _lock_slots(self) -> None:
         """Every old and every new key, in one order, so that no two manifests and no save wait for each other."""
         keys = {key for member in self.manifest.members for key in (member.old_key, member.new_key)}
-        for batch in batches(sorted(keys), BATCH):
+        for batch in batches(sorted(keys)):
             rows.lock_slots(self.conn, batch)
 
     def _require_all_listed(self) -> None:
@@ -285,7 +283,7 @@ class _Run:
             raise self._refusal("another manifest was applied under this operation's id")
         if rows.count_receipts(self.conn, self.manifest.operation_id) != len(self.manifest.members):
             raise self._refusal("its receipts are not as many as its members")
-        for batch in batches(self.manifest.members, BATCH):
+        for batch in batches(self.manifest.members):
             found = rows.read_receipts(self.conn, self.manifest.operation_id, [member.old_key for member in batch])
             judged = [judge_repeat(self.manifest, member, found.get(member.old_key)) for member in batch]
             self.conflicts += [one for one in judged if one is not None]

@@ -15,7 +15,8 @@ from dataclasses import dataclass, fields
 from typing import Final, TypeAlias
 
 from pushlink.errors import CallerError, Code
-from pushlink.migration.running import Now, OnProgress, Verdict, batches, contention
+from pushlink.migration.batches import batches
+from pushlink.migration.running import Now, OnProgress, Verdict, contention
 from pushlink.protocol.manifest import (
     Approval,
     BoundRow,
@@ -43,9 +44,6 @@ from pushlink.store.active import ActiveCatalog, CatalogReader
 from pushlink.store.audit import OperatorAction, record_actions
 from pushlink.store.revalidation import MappingMove
 from pushlink.store.rows import LinkRow
-
-#: Members of one statement: large enough that statements do not count, small enough that memory does not.
-BATCH: Final = 500
 
 #: How long one lock is waited for. Workers hold theirs for milliseconds; whoever holds one longer is to go first.
 LOCK_WAIT_MS: Final = 5_000
@@ -98,7 +96,7 @@ def make_manifest(
     ordered = sorted(set(keys))
     with reading(engine) as conn:
         catalog = CatalogReader().read(conn)
-        for batch in batches(ordered, BATCH):
+        for batch in batches(ordered):
             found = rows.read_holders(conn, batch)
             for key in batch:
                 made = _member(key, found.get(key), tenant, catalog)
@@ -132,7 +130,7 @@ def make_rollback(
     digests: dict[LinkKey, Digest] = {}
     if rehearsed.done.verdict is Verdict.ALREADY_APPLIED:
         with reading(engine) as conn:
-            for batch in batches([member.link_key for member in manifest.members], BATCH):
+            for batch in batches([member.link_key for member in manifest.members]):
                 found = rows.read_holders(conn, batch)
                 digests |= {key: row_digest(rows.row_of(link)) for key, link in found.items()}
     return rollback_of(
@@ -221,13 +219,13 @@ class _Run:
         rows.lock_catalog(self._conn, wait_ms=LOCK_WAIT_MS)
         catalog = CatalogReader().read(self._conn)
         slots: set[LinkKey] = set()
-        for keys in batches([member.link_key for member in manifest.members], BATCH):
+        for keys in batches([member.link_key for member in manifest.members]):
             slots |= rows.lock_keys(self._conn, keys)
         moved = rows.count_receipts(self._conn, manifest.operation_id)
         if moved not in {0, len(manifest.members)}:
             raise self._refusal(f"{moved} links have a receipt of this operation, {len(manifest.members)} should")
         done = 0
-        for members in batches(manifest.members, BATCH):
+        for members in batches(manifest.members):
             found = self._verify(members) if moved else self._move(members, slots, write=write)
             self._current += sum(_state_now(row, catalog) == member.new for member, row, _ in found)
             if keep is not None:

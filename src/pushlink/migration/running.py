@@ -1,17 +1,15 @@
-"""What every manifest's run shares: batches, the clock, the verdict, and what is said when somebody holds a row."""
+"""What every manifest's run shares: the clock, the verdict, and what is said when somebody holds a row."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from pushlink.errors import Contended
 from pushlink.store.access import Connection
-
-T = TypeVar("T")
 
 #: The time by the database, read inside a transaction.
 Now: TypeAlias = Callable[[Connection], dt.datetime]
@@ -26,12 +24,6 @@ class Verdict(StrEnum):
     APPLICABLE = "applicable"  # a rehearsal found nothing in the way
     APPLIED = "applied"
     ALREADY_APPLIED = "already_applied"
-
-
-def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The items in their order, `size` at a time."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 @contextmanager
