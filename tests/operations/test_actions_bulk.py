@@ -178,6 +178,23 @@ def test_stuck_has_what_the_remote_refused_and_nothing_that_is_settled(stage: St
         assert waiting.stuck(conn) == ()
 
 
+@pytest.mark.rule("C-095")
+def test_stuck_has_what_is_tried_in_vain_until_somebody_mends_it(stage: Stage) -> None:
+    """A certificate that nobody trusts: no hold, yet an operator finds it; once it is mended, nothing waits."""
+    stage.remote.script.next(verbs.untrusted_certificate(), when=creating)
+    stage.save(1, name="Ada", email="a@example.com")
+    stage.drain()
+    with stage.engine.begin() as conn:
+        [group] = waiting.stuck(conn)
+    assert (group.kind, group.code, group.count) == ("retried", "certificate_untrusted", 1)
+    assert "egress.ca_file" in group.next_step
+    assert [verb.command for verb in group.rows[0].verbs] == ["pushlink explain Person 1"]
+    stage.clock_forward()
+    stage.drain()
+    with stage.engine.begin() as conn:
+        assert waiting.stuck(conn) == ()
+
+
 def test_an_export_is_one_object_a_line_and_shows_no_token_and_no_value(stage: Stage) -> None:
     """Links, attempts and events, in the order of their keys; it can go on behind a key."""
     stage.linked(1, name="Nobody-may-see", email="secret@example.com")

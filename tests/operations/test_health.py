@@ -142,6 +142,18 @@ def test_no_pack_is_a_warning_and_an_unusable_action_a_failure(subject: Subject,
     assert found(subject)["packs"].verdict is Verdict.WARN
 
 
+def test_what_waits_for_a_person_is_what_stuck_lists(subject: Subject, stage: Stage) -> None:
+    """Of every tenant: a certificate that nobody trusts and a suspended link count; a child that waits does not."""
+    stage.linked(2, **ADA)
+    stage.sql("UPDATE pushlink_remote_link SET status = 'suspended_drift', reason_code = 'operator_decision'")
+    stage.remote.script.next(verbs.untrusted_certificate(), when=creating)
+    stage.save(1, **ADA)
+    stage.drain()
+    assert found(subject)["waiting"].evidence == {"retried/certificate_untrusted": 1, "suspended/operator_decision": 1}
+    stage.sql("UPDATE pushlink_push_attempt SET hold_code = 'association_waiting' WHERE status = 'pending'")
+    assert found(subject)["waiting"].evidence == {"suspended/operator_decision": 1}
+
+
 @pytest.mark.rule("D-39", "DL-09")
 def test_rows_that_nobody_owns_are_counted(subject: Subject, stage: Stage) -> None:
     """Past their lease, of an unknown lane, parked: each is named with its number and the next step."""
@@ -156,5 +168,6 @@ def test_rows_that_nobody_owns_are_counted(subject: Subject, stage: Stage) -> No
     checks = found(subject)
     assert checks["lanes"].evidence["unknown"] == {"tomorrow": 1}
     assert checks["leases"].evidence == {"configured/processing": 1}
-    assert checks["waiting"].evidence == {"create/terminal_failed": 1}
+    assert checks["waiting"].evidence == {"failed/remote_rejected": 1, "stranded": 1}
+    assert checks["waiting"].next_step == "pushlink stuck"
     assert {checks[name].verdict for name in ("lanes", "leases", "waiting")} == {Verdict.WARN}

@@ -25,6 +25,7 @@ from pushlink.operations.verbs import Verb, verbs
 from pushlink.operations.words import Word
 from pushlink.protocol.drift import Hit, stops_update
 from pushlink.protocol.lookups import may_be_looked_up
+from pushlink.protocol.replies import FOR_PEOPLE
 from pushlink.protocol.snapshots import Names, write_time
 from pushlink.protocol.states import (
     BLOCKING,
@@ -230,7 +231,7 @@ def _state(conn: Connection, rows: _Rows, now: dt.datetime, world: World | None)
         destination_slot_id=slot.destination_slot_id,
         link_key=slot.link_key,
         state=word.state,
-        needs_person=word.needs_person or (attempt is not None and attempt.reason_code in words.FOR_PEOPLE),
+        needs_person=word.needs_person or (attempt is not None and attempt.reason_code in FOR_PEOPLE),
         cause=_cause(word, attempt, link),
         evidence=_evidence(word, rows, attempt, replies) | ({"contract": contract.shown()} if contract else {}),
         since=_since(rows, attempt),

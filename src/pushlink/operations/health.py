@@ -27,6 +27,7 @@ from pushlink.store.dialect import check_durability, current_time
 from pushlink.store.registry import IN_USE, SlotKind, read_registry
 from pushlink.store.restores import read_marks
 from pushlink.store.schema import SchemaState
+from pushlink.store.waiting import read_causes
 
 #: Leases live on the database's clock alone; beyond this the machine's own times in logs mislead people.
 CLOCK_DIFFERENCE_S_MAX: Final = 2.0
@@ -118,7 +119,7 @@ def _examined(subject: Subject) -> Iterator[Check]:
     yield _in_database(subject, "lanes", lambda conn: _lanes(_counted(conn, found)))
     if found:
         yield _leases(found[0])
-        yield _waiting(found[0])
+    yield _in_database(subject, "waiting", _waiting)
     yield _in_database(subject, "remotes", _remotes)
 
 
@@ -409,21 +410,15 @@ def _leases(counted: Counts) -> Check:
     return _ok("leases", "No attempt is past its lease.")
 
 
-def _waiting(counted: Counts) -> Check:
-    parked = {
-        name: rows
-        for name, rows in counted.by_status.items()
-        if name.endswith(("/ambiguous_remote_effect", "/terminal_failed"))
-    }
-    held = dict(counted.by_hold)
-    rows = sum(parked.values()) + sum(held.values())
-    if rows:
+def _waiting(conn: Connection) -> Check:
+    causes = read_causes(conn, tenant=None)
+    if causes:
         return Check(
             name="waiting",
             verdict=Verdict.WARN,
-            message=f"{rows} attempts are parked, have failed or are held.",
-            evidence={**parked, **{f"hold/{name}": count for name, count in held.items()}},
-            next_step="pushlink attempts --status ambiguous_remote_effect",
+            message=f"{sum(cause.rows for cause in causes)} attempts and links wait for a person.",
+            evidence={f"{cause.kind}/{cause.code}".rstrip("/"): cause.rows for cause in causes},
+            next_step="pushlink stuck",
         )
     return _ok("waiting", "Nothing waits for a person.")
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from pushlink.operations.decidable import decidable
 from pushlink.operations.reasons import reason_of
-from pushlink.operations.verbs import Verb
+from pushlink.operations.verbs import Verb, verbs
 from pushlink.operations.words import HOLDS
 from pushlink.protocol.snapshots import write_time
 from pushlink.store import audit, waiting
@@ -30,6 +30,7 @@ KINDS: Final = {
     "failed": "The create ended without a remote record, and holds the record's place.",
     "held": "It may not be claimed until somebody decides, or the cause is gone.",
     "refused": "The newest values of a linked record were refused, or could not be brought to the remote.",
+    "retried": "It is tried again by itself, and in vain until somebody mends the cause.",
     "stranded": "It is of a lane that this release does not know.",
     "suspended": "The link is suspended; nothing is sent.",
 }
@@ -137,5 +138,6 @@ def _stuck(conn: Connection, row: WaitingRow) -> Stuck:
         target_id=target.id,
         row_version=target.row_version,
         since=row.since,
-        verbs=decidable(conn, slot, row.link, row.attempt, drift=()),
+        verbs=decidable(conn, slot, row.link, row.attempt, drift=())
+        or verbs(("explain",), source_object=row.source_object, record_id=row.source_record_id, tenant=slot.tenant),
     )

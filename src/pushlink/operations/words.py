@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pushlink.errors import Code
 from pushlink.protocol.states import AttemptStatus, Hold, LinkStatus
 
 
@@ -92,9 +91,6 @@ BLOCKED: Final = Word(
     needs_person=True,
     verbs=("pack apply",),
 )
-
-#: Why an attempt that is tried again by itself still needs somebody who mends the cause.
-FOR_PEOPLE: Final = frozenset({Code.CERTIFICATE_UNTRUSTED.value})
 
 CREATES: Final[Mapping[AttemptStatus, Word]] = {
     _A.PENDING: Word(

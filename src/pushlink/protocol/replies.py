@@ -93,6 +93,8 @@ UNTRUSTED: Final = Meaning(
 CREDENTIAL_LOST: Final = Meaning(
     effect=Effect.NOT_SENT, disposition=Disposition.PARK, code=Code.UNAUTHENTICATED, burns_retry=False
 )
+#: Codes of what is tried again by itself, and in vain until a person mends the cause.
+FOR_PEOPLE: Final = frozenset({Code.CERTIFICATE_UNTRUSTED})
 DUPLICATE: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.TERMINAL, code=Code.REMOTE_CONFLICT)
 GONE: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.GONE, code=Code.REMOTE_GONE)
 DELETED: Final = Meaning(effect=Effect.APPLIED, disposition=Disposition.GONE, code=Code.REMOTE_GONE)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from pushlink.protocol.replies import FOR_PEOPLE
 from pushlink.protocol.states import (
     BLOCKING,
     KNOWN_LANES,
@@ -26,6 +27,9 @@ from pushlink.store.tables import attempt_event, push_attempt, push_slot, remote
 
 #: Holds that end by themselves: the row they wait for is at work.
 _PATIENT: Final = (Hold.ASSOCIATION_WAITING.value,)
+
+#: Reasons of what is tried again by itself, and yet waits for somebody.
+_IN_VAIN: Final = tuple(sorted(code.value for code in FOR_PEOPLE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +48,16 @@ class WaitingRow:
 class Cause:
     """How many wait for one reason, and since when the first of them does."""
 
-    kind: str  # held, doubtful, failed, refused, stranded or suspended
+    kind: str  # held, doubtful, failed, refused, retried, stranded or suspended
     code: str
     rows: int
     oldest: dt.datetime
 
 
-def read_causes(conn: sa.Connection, *, tenant: str) -> list[Cause]:
-    """Every cause with its count, of attempts and links alike."""
+def read_causes(conn: sa.Connection, *, tenant: str | None) -> list[Cause]:
+    """Every cause with its count, of attempts and links alike: of one tenant, or of the whole deployment."""
     t, link = push_attempt, remote_link
+    of_tenant = {table: sa.true() if tenant is None else table.c.tenant == tenant for table in (t, link)}
     attempts = (
         sa.select(
             _kind().label("kind"),
@@ -60,13 +65,13 @@ def read_causes(conn: sa.Connection, *, tenant: str) -> list[Cause]:
             t.c.updated_at.label("since"),
         )
         .join_from(t, push_slot, push_slot.c.link_key == t.c.link_key)
-        .where(t.c.tenant == tenant, _waits())
+        .where(of_tenant[t], _waits())
     )
     suspended = sa.select(
         sa.literal("suspended").label("kind"),
         sa.func.coalesce(link.c.reason_code, sa.literal("")).label("code"),
         link.c.updated_at.label("since"),
-    ).where(link.c.tenant == tenant, link.c.status == LinkStatus.SUSPENDED_DRIFT.value)
+    ).where(of_tenant[link], link.c.status == LinkStatus.SUSPENDED_DRIFT.value)
     found = [cause for statement in (attempts, suspended) for cause in _counted(conn, statement)]
     return sorted(found, key=lambda cause: (cause.kind, cause.code))
 
@@ -140,13 +145,14 @@ def _kind() -> sa.ColumnElement[str]:
         (t.c.dispatch_lane.not_in(sorted(KNOWN_LANES)), "stranded"),
         (t.c.hold_code.is_not(None), "held"),
         (t.c.status == AttemptStatus.AMBIGUOUS_REMOTE_EFFECT.value, "doubtful"),
+        (t.c.status == AttemptStatus.PENDING.value, "retried"),
         (t.c.operation == Operation.UPDATE.value, "refused"),
         else_="failed",
     )
 
 
 def _waits() -> sa.ColumnElement[bool]:
-    """Held for a person, in doubt, ended without a remote record, refused as it is wanted, or of an unknown lane."""
+    """Held, in doubt, tried in vain, ended without a remote record, refused as it is wanted, or of an unknown lane."""
     t, s = push_attempt, push_slot
     is_open = sa.or_(
         sa.and_(t.c.operation == Operation.CREATE.value, t.c.status.in_(sorted(BLOCKING))),
@@ -160,6 +166,7 @@ def _waits() -> sa.ColumnElement[bool]:
     return sa.or_(
         sa.and_(t.c.hold_code.is_not(None), t.c.hold_code.not_in(_PATIENT)),
         t.c.status == AttemptStatus.AMBIGUOUS_REMOTE_EFFECT.value,
+        sa.and_(t.c.status == AttemptStatus.PENDING.value, t.c.hold_code.is_(None), t.c.reason_code.in_(_IN_VAIN)),
         sa.and_(is_ended, t.c.operation == Operation.CREATE.value),
         sa.and_(is_ended, t.c.operation == Operation.UPDATE.value, is_refused),
         sa.and_(t.c.dispatch_lane.not_in(sorted(KNOWN_LANES)), is_open),
