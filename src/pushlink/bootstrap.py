@@ -26,6 +26,7 @@ from pushlink.adapters.policy import AllowAllAuthority, PolicyAuthority
 from pushlink.adapters.records import SqlRecordStore
 from pushlink.adapters.separate import SeparateRecordStore
 from pushlink.adapters.state_directory import StateDirectory
+from pushlink.adapters.vault import vault_of
 from pushlink.errors import CallerError, Code, Contended
 from pushlink.flows.candidates import SaveItem
 from pushlink.flows.deleted import Deleted, mark_deleted
@@ -36,7 +37,8 @@ from pushlink.flows.reserve import Reservation
 from pushlink.flows.world import Terms, World
 from pushlink.operations import packs
 from pushlink.operations.packs import AppliedView
-from pushlink.ports import Authority, Clock, Credentials, Ids, RecordRef, Transport, WireReply, WireRequest
+from pushlink.ports import Authority, Clock, Credentials, Ids, RecordRef, Transport, Vault, WireReply, WireRequest
+from pushlink.protocol.sealing import Plain
 from pushlink.settings import Settings
 from pushlink.store.access import reading, translated
 from pushlink.store.active import CatalogReader
@@ -69,6 +71,7 @@ class Parts:
     clock: Clock | None = None
     ids: Ids | None = None
     transport: Callable[[], Transport] | None = None
+    vault: Vault | None = None
 
 
 class Runtime:
@@ -108,6 +111,7 @@ class Runtime:
             ids=self._parts.ids or RandomIds(),
             catalog=CatalogReader(),
             secret=secret,
+            vault=self._parts.vault or self._vault(secret),
             deployment_id=self.settings.deployment_id,
             state=self.state,
             terms=Terms(
@@ -297,6 +301,17 @@ class Runtime:
     @cached_property
     def _reservation(self) -> Reservation:
         return Reservation(self.world)
+
+    def _vault(self, secret: bytes) -> Vault:
+        declared = self.settings.at_rest
+        if declared.seal_with is None:
+            return Plain()
+        return vault_of(
+            declared.keys,
+            EnvironmentFileCredentials(secret),
+            newest=declared.seal_with,
+            required=declared.require_sealed,
+        )
 
     def _authority(self) -> Authority:
         declared = self.settings.authority

@@ -83,6 +83,7 @@ class Code(StrEnum):
     OUTDATED = "outdated"
     STALE_MAPPING = "stale_mapping"
     SAME_AS_APPLIED = "same_as_applied"
+    BODY_UNREADABLE = "body_unreadable"
 
     # Callers, configuration and dependencies.
     CALLER_MISTAKE = "caller_mistake"

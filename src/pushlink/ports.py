@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from pushlink.protocol.contracts import ProfileContract
 from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
+from pushlink.protocol.sealing import Sealed, Unread
 from pushlink.protocol.snapshots import SourceValue
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "StateKeeper",
     "StateSeen",
     "Transport",
+    "Vault",
     "WireError",
     "WireReply",
     "WireRequest",
@@ -175,6 +177,20 @@ class Credentials(Protocol):
 
     def resolve(self, reference: str, *, tenant: str) -> Secret:
         """The secret itself; called by a transport at send time only."""
+
+
+class Vault(Protocol):
+    """Seals what rows keep of records, and opens it again. It holds the keys; the database never does."""
+
+    @property
+    def newest(self) -> str | None:
+        """The id of the key that seals; `None` where nothing is sealed."""
+
+    def seal(self, content: bytes, binding: bytes) -> Sealed:
+        """The content as a row may keep it, bound to that row (`protocol/sealing.py`)."""
+
+    def open(self, content: bytes, key: str | None, binding: bytes) -> bytes | Unread:
+        """What was sealed, or why it cannot be read; it never raises for what stands in a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

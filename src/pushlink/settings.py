@@ -64,6 +64,29 @@ class ContractSettings(_Part):
     valid_for_ms: Annotated[DurationMs, Field(alias="valid_for")] = 90 * 86_400_000
 
 
+class AtRestSettings(_Part):
+    """What becomes of the contents of records that rows keep: sealed with which key, and erased when (S8).
+
+    `keys` are references (`env:NAME`, `file:/path`) by id. All of them open; `seal_with` seals.
+    """
+
+    keys: dict[str, str] = {}
+    seal_with: str | None = None
+    require_sealed: bool = False
+    erase_after_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+    prune_after_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+
+    @model_validator(mode="after")
+    def _one_key_seals(self) -> AtRestSettings:
+        if (self.seal_with is None) != (not self.keys) or (self.seal_with or "") not in {"", *self.keys}:
+            msg = "name the one of keys that seals: seal_with"
+            raise ValueError(msg)
+        if self.require_sealed and not self.keys:
+            msg = "require_sealed needs keys"
+            raise ValueError(msg)
+        return self
+
+
 class AuthoritySettings(_Part):
     """Who answers what a user may read: a policy file, or `allow_all` for an install with a single user."""
 
@@ -112,6 +135,7 @@ class Settings(BaseSettings):
     egress: EgressSettings = EgressSettings()
     operators: OperatorSettings = OperatorSettings()
     contracts: ContractSettings = ContractSettings()
+    at_rest: AtRestSettings = AtRestSettings()
     deployment_id: str | None = None  # of the database that these settings belong to (D-36)
     state_directory: Path | None = None
     token_directory: Path | None = None  # where OAuth tokens are kept; never in the database

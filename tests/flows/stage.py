@@ -28,7 +28,7 @@ from pushlink.flows.effects import Send, Tx
 from pushlink.flows.outcomes import Outcome
 from pushlink.flows.steps import Steps
 from pushlink.packs.loader import load_pack_text
-from pushlink.ports import Authority, Clock, Secret, WireReply
+from pushlink.ports import Authority, Clock, Secret, Vault, WireReply
 from pushlink.settings import AuthoritySettings, Settings
 from pushlink.store import catalog
 from pushlink.store.catalog import AppliedPack
@@ -198,6 +198,7 @@ class Stage:
         authority: Authority | None = None,
         clock: Clock | None = None,
         credentials: Any = None,
+        vault: Vault | None = None,
         **worker: Any,
     ) -> None:
         self.engine = engine
@@ -221,6 +222,7 @@ class Stage:
                 credentials=self.credentials,
                 clock=self.clock,
                 transport=lambda: self.remote,
+                vault=vault,
             ),
         )
         HOST.create_all(engine)

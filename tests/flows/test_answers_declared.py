@@ -328,7 +328,7 @@ def stored(stage: Stage, row: dict[str, Any]) -> tuple[Operation, ActionSnapshot
     [profile] = stage.rows("frozen_document", digest=request["profile_digest"])
     [action] = stage.rows("frozen_document", digest=request["action_digest"])
     with stage.engine.begin() as conn:
-        [*replies] = read_replies(conn, row["attempt_id"])
+        [*replies] = read_replies(conn, stage.world.vault, row["attempt_id"])
     [reply] = [each.reply for each in replies if each.id == row["id"]]
     return (
         Operation(attempt["operation"]),

@@ -12,7 +12,17 @@ import pytest
 import sqlalchemy as sa
 
 from pushlink.store import dialect
-from pushlink.store.tables import APPEND_ONLY, METADATA, frozen_document, operator_action
+from pushlink.store.guarded import GUARDED
+from pushlink.store.tables import (
+    APPEND_ONLY,
+    METADATA,
+    attempt_event,
+    frozen_document,
+    operator_action,
+    push_attempt,
+    push_request,
+    push_response,
+)
 
 NOW = dt.datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=dt.UTC)
 #: What a CHECK asks of a column.
@@ -34,6 +44,19 @@ def insert(engine: sa.Engine, table: sa.Table, **given: Any) -> dict[str, Any]:
     return row
 
 
+@pytest.fixture
+def an_attempt(engine: sa.Engine) -> None:
+    """The attempt that the rows of these tests are about."""
+    add_attempt(engine, "x")
+
+
+def add_attempt(engine: sa.Engine, number: str, **given: Any) -> None:
+    values = {"id": number, "link_key": number, "tenant": "", "destination_slot_id": "d", "operation": "create"}
+    values |= {"status": "pending", "not_before": NOW, "created_at": NOW, "updated_at": NOW, **given}
+    with engine.begin() as conn:
+        conn.execute(push_attempt.insert(), values)
+
+
 def rows(engine: sa.Engine, table: sa.Table) -> list[dict[str, Any]]:
     with engine.begin() as conn:
         return [dict(row) for row in conn.execute(sa.select(table)).mappings()]
@@ -42,7 +65,7 @@ def rows(engine: sa.Engine, table: sa.Table) -> list[dict[str, Any]]:
 @pytest.mark.rule("RV-08", "AT-11")
 @TABLES
 @pytest.mark.parametrize("verb", ["UPDATE", "DELETE"])
-def test_no_row_is_changed_or_deleted(engine: sa.Engine, table: sa.Table, verb: str) -> None:
+def test_no_row_is_changed_or_deleted(engine: sa.Engine, an_attempt: None, table: sa.Table, verb: str) -> None:
     """The database refuses both, says which table it protects, and the row is as it was."""
     row = insert(engine, table)
     column = table.primary_key.columns[0]
@@ -147,5 +170,92 @@ def test_rows_beside_a_row_may_be_added(engine: sa.Engine) -> None:
 def test_every_other_table_may_change(engine: sa.Engine) -> None:
     """Nothing but what is listed is protected: the triggers stand on these tables alone."""
     with engine.begin() as conn:
-        protected = {table.name for table in METADATA.sorted_tables if not dialect.missing_triggers(conn, [table])}
-    assert protected == {table.name for table in APPEND_ONLY}
+        tables = {table: GUARDED.get(table) for table in METADATA.sorted_tables}
+        protected = {t.name for t, guard in tables.items() if not dialect.missing_triggers(conn, {t: guard})}
+    assert protected == {table.name for table in GUARDED}
+
+
+# ------------------------------------------------------------------------------------------------ what is left open
+
+SEALED = pytest.mark.parametrize("table", [push_request, push_response], ids=lambda table: table.name)
+ANEW = {"body": b"sealed", "sealed_by": "k2"}
+ERASED = {"body": None, "sealed_by": None, "erased_at": NOW}
+
+
+def write(engine: sa.Engine, table: sa.Table, values: dict[str, Any]) -> None:
+    with engine.begin() as conn:
+        conn.execute(table.update().values(values))
+
+
+@SEALED
+def test_a_content_may_be_sealed_anew_and_erased_and_nothing_else(engine: sa.Engine, table: sa.Table) -> None:
+    """Its key and body move together; with any other column at their side, each alone, the database refuses."""
+    row = insert(engine, table, erased_at=None, sealed_by=None)
+    others = {"body", "sealed_by", "erased_at"}
+    for column in [c for c in table.columns if c.name not in others]:
+        other = {int: 2, str: "other", bool: True, object: NOW + dt.timedelta(days=1)}[column.type.python_type]
+        for change in (ANEW, ERASED):
+            with pytest.raises(sa.exc.IntegrityError, match="UPDATE is refused"):
+                write(engine, table, change | {column.name: other})
+    for change in ({"body": b"other"}, {"body": None}, {"sealed_by": "k1", "body": None}, {"erased_at": NOW}):
+        with pytest.raises(sa.exc.IntegrityError, match="UPDATE is refused"):
+            write(engine, table, change)
+    write(engine, table, ANEW)
+    assert rows(engine, table) == [row | ANEW]
+    with pytest.raises(sa.exc.IntegrityError, match="UPDATE is refused"):
+        write(engine, table, {"body": b"plain again", "sealed_by": None})
+    write(engine, table, ERASED)
+    assert rows(engine, table) == [row | ERASED]
+    for change in (ANEW, ERASED, {"erased_at": None}):
+        with pytest.raises(sa.exc.IntegrityError, match="UPDATE is refused"):
+            write(engine, table, change)
+    assert rows(engine, table) == [row | ERASED]
+
+
+def test_a_size_is_noted_once(engine: sa.Engine) -> None:
+    """A row of before gets its size when it is first sealed; a size that is there stays."""
+    insert(engine, push_request, erased_at=None, sealed_by=None, body_size=None)
+    write(engine, push_request, ANEW | {"body_size": 7})
+    with pytest.raises(sa.exc.IntegrityError, match="UPDATE is refused"):
+        write(engine, push_request, ANEW | {"body_size": 8})
+
+
+@pytest.mark.rule("SY-05")
+@pytest.mark.parametrize(
+    ("given", "leaves"),
+    [
+        ({"operation": "create", "status": "superseded"}, False),
+        ({"operation": "create", "status": "finalized", "create_key": "a"}, False),
+        ({"operation": "update", "status": "pending", "update_key": "a"}, False),
+        ({"operation": "update", "status": "ambiguous_remote_effect", "update_key": "a"}, False),
+        ({"operation": "update", "status": "finalized"}, True),
+        ({"operation": "update", "status": "superseded"}, True),
+        ({"operation": "update", "status": "terminal_failed"}, True),
+    ],
+)
+def test_an_ended_update_alone_may_leave_and_its_rows_after_it(
+    engine: sa.Engine, given: dict[str, Any], leaves: bool
+) -> None:
+    """Creates and open updates decide for ever; what tells of an attempt is kept as long as the attempt is."""
+    add_attempt(engine, "a", **given)
+    told = (push_request, push_response, attempt_event)
+    for table in told:
+        insert(engine, table, attempt_id="a")
+        with pytest.raises(sa.exc.IntegrityError, match="DELETE is refused"), engine.begin() as conn:
+            conn.execute(table.delete())
+    if not leaves:
+        with pytest.raises(sa.exc.IntegrityError, match="DELETE is refused"), engine.begin() as conn:
+            conn.execute(push_attempt.delete())
+        return
+    with engine.begin() as conn:
+        conn.execute(push_attempt.delete())
+        for table in told:
+            conn.execute(table.delete())
+    assert not any(rows(engine, table) for table in (push_attempt, *told))
+
+
+def test_an_event_of_no_attempt_stays(engine: sa.Engine) -> None:
+    """What happened to a link or a slot is told for ever."""
+    insert(engine, attempt_event, attempt_id=None)
+    with pytest.raises(sa.exc.IntegrityError, match="DELETE is refused"), engine.begin() as conn:
+        conn.execute(attempt_event.delete())

@@ -150,6 +150,7 @@ def test_what_was_append_only_still_is_after_an_upgrade(empty: sa.Engine) -> Non
     """The second revision adds to a protected table in place, so no trigger is lost on the way."""
     schema.upgrade(empty, "0001")
     with empty.begin() as conn:
+        conn.execute(old_table(conn, push_attempt).insert(), old_attempt(1, "pending"))
         conn.execute(old_table(conn, push_request).insert(), OLD_REQUEST)
     schema.upgrade(empty)
     for statement in (push_request.delete(), push_request.update().values(path="other")):

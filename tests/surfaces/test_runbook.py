@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable
@@ -89,6 +90,26 @@ def conflicting(shop: Shop) -> None:
     decisions.conflict(shop, NOTE, decisions.linked(shop, 1))
 
 
+def keyed(shop: Shop, *key_ids: str) -> None:
+    """Settings with these keys, the last of which seals."""
+    plain = shop.config.read_text().split("\n[at_rest]")[0]
+    keys = "".join(f'{key_id} = "env:KEY_{key_id}"\n' for key_id in key_ids)
+    shop.config.write_text(f'{plain}\n[at_rest]\nseal_with = "{key_ids[-1]}"\n[at_rest.keys]\n{keys}')
+    for number, key_id in enumerate(("k1", "k2")):
+        shop.variables[f"KEY_{key_id}"] = bytes([number] * 32).hex()
+
+
+def unreadable(shop: Shop, *, back: bool) -> None:
+    """A create that a worker met without the key."""
+    keyed(shop, "k1")
+    decisions.saved(shop, NOTE)
+    keyed(shop, "k2")
+    shop.drain()
+    assert decisions.attempt_of(shop, NOTE)["hold"] == "body_unreadable"
+    if back:
+        keyed(shop, "k1", "k2")
+
+
 #: Section, which of its blocks, how the case comes about, what is named, and the attempt and link afterwards.
 CASES: dict[str, tuple[str, int, Callable[[Shop], Any], dict[str, str], str | None, str | None]] = {
     "adopt": ("`effect_unknown`", 0, lambda s: decisions.doubtful(s, NOTE), {}, "finalized", "finalized"),
@@ -109,6 +130,8 @@ CASES: dict[str, tuple[str, int, Callable[[Shop], Any], dict[str, str], str | No
     "drifted link": ("`drift`", 0, lambda s: drifted(s, is_linked=True), {}, "finalized", "finalized"),
     "drifted create": ("`drift`", 1, lambda s: drifted(s, is_linked=False), {}, "finalized", "finalized"),
     "poison": ("`poison`", 0, lambda s: decisions.held(s, NOTE), {}, "finalized", "finalized"),
+    "unreadable, key back": ("`body_unreadable`", 0, lambda s: unreadable(s, back=True), {}, "finalized", "finalized"),
+    "unreadable, key lost": ("`body_unreadable`", 1, lambda s: unreadable(s, back=False), {}, "finalized", "finalized"),
     "expired": ("`expired`", 1, lambda s: decisions.held(s, NOTE, "expired"), {}, "terminal_failed", None),
     "suspended, back": ("`remote_gone`", 0, gone, {}, "pending", "finalized"),
     "suspended, moved": ("`remote_gone`", 1, gone, {"remote_id": "7002"}, "pending", "finalized"),
@@ -251,3 +274,40 @@ def test_a_pack_is_applied_and_uninstalled_by_an_administrator_with_a_line_in_th
     assert (ended["status"], ended["install_id"]) == ("uninstalled", installed["install_id"])
     assert decisions.link_of(shop, NOTE)["id"] == link["id"]
     assert shop.run(*gone, 1, *by).code == 2
+
+
+@pytest.mark.rule("SY-03", "D-34")
+def test_the_database_is_kept_by_the_commands_of_its_section(local_shop: Shop) -> None:
+    """A rotation, an erasure and a pruning, as they stand there; each tells what it did, and the audit is whole."""
+    shop = local_shop
+    keyed(shop, "k1")
+    decisions.linked(shop, NOTE)
+    for title in ("second", "third"):
+        decisions.changed(shop, NOTE, title)
+        shop.drain()
+    [lines] = blocks("Keeping the database")
+    assert shop.json("prune", "--reason", "a look", code=2)["error"]["code"] == "caller_mistake"
+    keyed(shop, "k1", "k2")
+    shop.sql("UPDATE pushlink_push_attempt SET updated_at = :then", then=AN_HOUR_AGO)
+    shop.sql("UPDATE pushlink_push_slot SET wanted_at = :then", then=AN_HOUR_AGO)
+    dry = shop.json("erase", "--after-days", 90, "--dry-run", "--reason", "a look")["erase"]
+    assert (dry["is_dry_run"], dry["counts"]) == (True, {"attempts": 3, "wanted": 1})
+    type_all(shop, lines)
+    assert shop.json("rekey", "--dry-run", "--reason", "a look")["is_whole"] is True
+    found = {row["verb"]: row["after"] for row in actions_of(shop)}
+    assert found["rekey"] == {"requests": 3, "replies": 3, "wanted": 1}
+    assert found["erase"] == {"attempts": 3, "requests": 3, "replies": 3, "wanted": 1}
+    assert found["prune"] == {"updates": 1, "requests": 1, "replies": 1, "events": 2}
+    assert shop.json("verify")["is_whole"] is True
+
+
+def actions_of(shop: Shop) -> list[dict[str, Any]]:
+    """What was done to the whole deployment, from the table: no record's history has it."""
+    import sqlalchemy as sa
+
+    engine = sa.create_engine(shop.database_url)
+    with engine.connect() as conn:
+        rows = conn.execute(sa.text("SELECT verb, after FROM pushlink_operator_action ORDER BY id")).mappings()
+        found = [{"verb": row["verb"], "after": json.loads(row["after"] or "{}")} for row in rows]
+    engine.dispose()
+    return found

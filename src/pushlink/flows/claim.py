@@ -203,6 +203,7 @@ class ClaimSteps:
                 profile=due[row.id].profile,
                 action=due[row.id].action,
                 answer=due[row.id].answer.reply,
+                unread=due[row.id].answer.unread,
                 name=due[row.id].name,
             )
             for row in mine

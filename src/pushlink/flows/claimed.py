@@ -13,6 +13,7 @@ from pushlink.ports import RecordRef
 from pushlink.protocol.associations import Vector
 from pushlink.protocol.drift import Hit
 from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.sealing import Unread
 from pushlink.protocol.snapshots import ActionSnapshot, ClaimToken, ProfileSnapshot
 from pushlink.protocol.waiting import Target
 from pushlink.store.active import ActiveAction
@@ -93,6 +94,7 @@ class ClaimedLookup(Owned):
     profile: ProfileSnapshot
     action: ActionSnapshot
     answer: StoredReply
+    unread: Unread | None  # why the answer's body cannot be read, if so
     name: str  # which of the declared look-ups
 
 

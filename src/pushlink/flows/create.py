@@ -17,24 +17,29 @@ from pushlink.flows.mirrors import MirrorDue
 from pushlink.flows.sending import answer_of, checkpoint_of, client_id_of, history_of, wire_request
 from pushlink.flows.step_items import Answer, ClaimGone, Granted, Permission, Recorded, Settle
 from pushlink.flows.steps import Steps
+from pushlink.flows.world import World
 from pushlink.protocol.associations import is_only_updated, read_vector
 from pushlink.protocol.drift import holds_create
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.outcome import Verdict, create_event, interpret
 from pushlink.protocol.replay import Allowed, Why, first_sent_header
+from pushlink.protocol.sealing import UNREAD, Unread
 from pushlink.protocol.snapshots import WritebackSnapshot
 from pushlink.protocol.states import CreateEvent, Hold, LinkEvent, MirrorStatus, Operation, follow_link
 from pushlink.protocol.waiting import look_pause
 from pushlink.store.lifecycle import Claims, Move
 from pushlink.store.rows import LinkRow, RequestRow, slots_of
+from pushlink.store.sealing import opened, seal_request
 
 
 def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
     """Run one claimed create to its end."""
     key = claimed.attempt.link_key
-    if (stop := judge_create(claimed)) is not None:
-        yield Tx(step=steps.settle, item=Settle(move=stop, look_up_ms=claimed.prospect.look_up_ms), key=key)
+    readable = sendable(claimed, steps.world)
+    if isinstance(readable, Move):
+        yield Tx(step=steps.settle, item=Settle(move=readable, look_up_ms=claimed.prospect.look_up_ms), key=key)
         return
+    claimed = readable
     complete = complete_create(claimed)
     if isinstance(complete, Stop):
         yield Tx(step=steps.settle, item=_settle(claimed, complete), key=key)
@@ -45,7 +50,10 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
     if not isinstance(granted, Granted):
         return
     is_live = claimed.prospect.is_live(claimed.attempt, granted.at, first_send=granted.first_at)
-    wire = wire_request(claimed, claimed.profile, claimed.action, claimed.request, granted=granted, fresh=not is_live)
+    body = bytes(claimed.request.body or b"")  # as it was opened, or completed
+    wire = wire_request(
+        claimed, claimed.profile, claimed.action, claimed.request, body, granted=granted, fresh=not is_live
+    )
     own_headers = first_sent_header(claimed.action.contract.create, granted.first_at)
     reply = yield Send(request=replace(wire, headers=(*wire.headers, *own_headers)))
     history = history_of(
@@ -80,6 +88,22 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
         yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
     elif isinstance(recorded, Recorded) and recorded.mirror is not None:
         yield mirror_tx(recorded.mirror, steps)
+
+
+def sendable(claimed: ClaimedCreate, world: World) -> ClaimedCreate | Move:
+    """The claim with its bodies opened, or the move that is made instead; what cannot be read is never guessed at."""
+    if (stop := judge_create(claimed)) is not None:
+        return stop
+    request = opened(world.vault, claimed.request)
+    origin = None if claimed.origin is None else opened(world.vault, claimed.origin)
+    if not isinstance(request, Unread) and not isinstance(origin, Unread):
+        return replace(claimed, request=request, origin=origin)
+    why = request if isinstance(request, Unread) else origin
+    in_doubt = claimed.attempt.in_doubt
+    event = CreateEvent.DOUBT if in_doubt else CreateEvent.GIVE_BACK
+    hold = None if in_doubt else Hold.BODY_UNREADABLE
+    detail = {"unread": why.value, "because": UNREAD[why]} if isinstance(why, Unread) else {}
+    return _stop(claimed, event, Code.BODY_UNREADABLE, detail, hold=hold)
 
 
 def judge_create(claimed: ClaimedCreate) -> Move | None:
@@ -213,7 +237,7 @@ def _permission(claimed: ClaimedCreate, complete: Complete, steps: Steps) -> Per
             freeze=claimed.request.freeze,
             version=claimed.attempt.version,
         ),
-        request=complete.request if complete.is_new else None,
+        request=seal_request(steps.world.vault, complete.request) if complete.is_new else None,
         targets=complete.targets,
         source=claimed.source,
         catalog_revision=claimed.catalog_revision,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from pushlink.errors import ProtocolViolation
+from pushlink.errors import Code, ProtocolViolation
 from pushlink.flows.claimed import ClaimedLookup, ClaimedStampLookup
 from pushlink.flows.create import link_of, mirror_tx, record_tx, writeback_of
 from pushlink.flows.effects import Flow, Send, Tx
@@ -25,18 +25,22 @@ from pushlink.protocol.lookups import LookUpRequest, lookup_named, render_lookup
 from pushlink.protocol.outcome import History, Verdict, create_event
 from pushlink.protocol.reinterpretation import write_verdict
 from pushlink.protocol.replies import Disposition, Effect
+from pushlink.protocol.sealing import UNREAD, Unread
 from pushlink.protocol.states import CreateEvent, Operation
 from pushlink.store.lifecycle import Move
+from pushlink.store.sealing import open_body
 
 
 def look_up(claimed: ClaimedLookup, steps: Steps) -> Flow:
     """Ask once, and go on by what the answer shows."""
     key = claimed.attempt.link_key
     contract = _contract(claimed)
-    body = bytes(claimed.request.body or b"")
-    asked = render_lookup(contract, claimed.profile.contract, answer=claimed.answer, body=body)
+    body = open_body(steps.world.vault, claimed.request)
+    known = b"" if isinstance(body, Unread) else body
+    asked = render_lookup(contract, claimed.profile.contract, answer=claimed.answer, body=known)
     if isinstance(asked, RenderFailure):
-        yield Tx(step=steps.settle, item=Settle(move=_parked(claimed, asked)), key=key)
+        unread = body if isinstance(body, Unread) else claimed.unread
+        yield Tx(step=steps.settle, item=Settle(move=_parked(claimed, asked, unread)), key=key)
         return
     reply = yield Send(request=lookup_request(claimed, asked), gated=False)
     verdict = interpret_lookup(
@@ -126,8 +130,9 @@ def _waiting(claimed: ClaimedLookup, contract: LookUp, verdict: Verdict, answer:
     )
 
 
-def _parked(claimed: ClaimedLookup, failure: RenderFailure) -> Move:
-    """There is nothing to ask by: nobody will know without a person."""
+def _parked(claimed: ClaimedLookup, failure: RenderFailure, unread: Unread | None) -> Move:
+    """There is nothing to ask by, or it cannot be read: nobody will know without a person."""
+    why = {} if unread is None else {"unread": unread.value, "because": UNREAD[unread]}
     return Move(
         attempt_id=claimed.attempt.id,
         link_key=claimed.attempt.link_key,
@@ -137,7 +142,7 @@ def _parked(claimed: ClaimedLookup, failure: RenderFailure) -> Move:
         event=CreateEvent.UNKNOWN,
         token=claimed.token,
         actor=claimed.incarnation,
-        reason_code=claimed.attempt.reason_code,
-        detail={"look_up": claimed.name, "message": failure.message, **failure.evidence},
+        reason_code=claimed.attempt.reason_code if unread is None else Code.BODY_UNREADABLE,
+        detail={"look_up": claimed.name, "message": failure.message, **failure.evidence, **why},
         in_doubt=True,
     )

@@ -49,7 +49,7 @@ def lookups_due(
     due: dict[AttemptId, LookUpDue] = {}
     for row in waiting:
         request = found.get(row.id)
-        answer = _answer(responses.read_replies(conn, row.id), row.send_count)
+        answer = _answer(responses.read_replies(conn, world.vault, row.id), row.send_count)
         if request is None or answer is None:
             continue
         action, name = actions[request.action_digest], name_after(answer.verdict.get("effect"))
@@ -91,7 +91,7 @@ def stamp_lookups_due(
         prospect = hopeful.get(row.id)
         if prospect is None or prospect.look_up_ms is None:
             continue
-        replies = responses.read_replies(conn, row.id)
+        replies = responses.read_replies(conn, world.vault, row.id)
         is_answered = row.claim_timeline == timeline and _asks_whose(_answer(replies, row.send_count))
         if row.status not in UNSETTLED and not is_answered:
             continue

@@ -27,6 +27,7 @@ from pushlink.protocol.outcome import Verdict
 from pushlink.protocol.remoteids import Extracted, read_remote_id
 from pushlink.protocol.replay import Why
 from pushlink.protocol.replies import Effect
+from pushlink.protocol.sealing import UNREAD
 from pushlink.protocol.snapshots import ActionSnapshot, ProfileSnapshot, write_time
 from pushlink.protocol.states import KNOWN_LANES, CreateEvent, Hold, Lane, Operation
 from pushlink.protocol.verbs import settles_at
@@ -79,7 +80,7 @@ def absent(acting: Acting) -> Effects:
     """Somebody looked and there is no such record: the attempt ends, and may be superseded then (D-08)."""
     frozen = frozen_of(acting)
     require_settled(acting, frozen.profile)
-    answers = decisions.read_answers(acting.conn, acting.attempt.id)
+    answers = decisions.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
     refuse_named_ids(acting, frozen, answers)
     done = next((answer for answer in answers if answer.effect in SAYS_DONE), None)
     against = None if done is None else f"an answer of {write_time(done.received_at)} says that the record was made"
@@ -119,7 +120,9 @@ def replay(acting: Acting) -> Effects:
     if acting.now >= allowed.until:
         message = f"It cannot be sent again: the contract's lifetime was over at {write_time(allowed.until)}."
         raise acting.refuse(message, because=Why.EXPIRED.value, replay_until=write_time(allowed.until))
-    refuse_named_ids(acting, frozen_of(acting), decisions.read_answers(acting.conn, acting.attempt.id))
+    refuse_named_ids(
+        acting, frozen_of(acting), decisions.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
+    )
     acting.notes.append(f"The same bytes are sent once more, before {write_time(allowed.until)} or not at all.")
     return _moved(move_attempt(acting, CreateEvent.REPLAY_EXPLICIT, reason_code=Code.OPERATOR_DECISION, due=True))
 
@@ -132,7 +135,9 @@ def _prospect(acting: Acting) -> Prospect | None:
 def reinterpret(acting: Acting) -> Effects:
     """Read the stored answers again by the frozen contract: only when together they settle every send is it moved."""
     frozen = frozen_of(acting)
-    answers = decisions.read_answers(acting.conn, acting.attempt.id)
+    answers = decisions.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
+    if unread := [answer for answer in answers if answer.unread is not None]:
+        raise unreadable(acting, unread)
     verdicts = [read_again(Operation.CREATE, frozen, answer) for answer in answers]
     applied = next((v for v in verdicts if v.effect is Effect.APPLIED and v.remote_id is not None), None)
     acting.evidence["read_again"] = [answer.id for answer in answers]
@@ -160,7 +165,7 @@ def reinterpret(acting: Acting) -> Effects:
 def supersede(acting: Acting) -> Effects:
     """Free the key of a create that ended; with `reserve` the newest wanted version is reserved at once (AT-03)."""
     frozen = frozen_of(acting)
-    refuse_named_ids(acting, frozen, decisions.read_answers(acting.conn, acting.attempt.id))
+    refuse_named_ids(acting, frozen, decisions.read_answers(acting.conn, acting.world.vault, acting.attempt.id))
     require_consent(acting)
     current = show_create_paths(acting, frozen.request)
     moved = move_attempt(acting, CreateEvent.SUPERSEDE)
@@ -204,7 +209,7 @@ def dispose(acting: Acting) -> Effects:
                 acting, CreateEvent.DISPOSE, reason_code=Code.DISPOSED, in_doubt=False, detail={"remote_id": named_id}
             )
         )
-    undisposed = named_ids(acting, frozen_of(acting), decisions.read_answers(acting.conn, row.id))
+    undisposed = named_ids(acting, frozen_of(acting), decisions.read_answers(acting.conn, acting.world.vault, row.id))
     if named_id not in undisposed:
         raise acting.refuse("No late answer of this attempt names that id.", named=list(undisposed))
     acting.evidence["remote_id"] = named_id
@@ -269,10 +274,23 @@ def named_ids(acting: Acting, frozen: Frozen, answers: Sequence[StoredAnswer]) -
 def refuse_named_ids(acting: Acting, frozen: Frozen, answers: Sequence[StoredAnswer]) -> None:
     """Refuse while a late answer names an id: the record is there, whatever the attempt knew (D-09)."""
     ids = named_ids(acting, frozen, answers)
+    silent = [a for a in answers if a.late and a.unread and a.effect == Effect.APPLIED.value and not a.candidate_id]
+    if silent:
+        raise unreadable(acting, silent)
     if ids:
         raise acting.refuse(
             f"A late answer names the remote id {named(ids)}: adopt it, or dispose of it first.", named=list(ids)
         )
+
+
+def unreadable(acting: Acting, answers: Sequence[StoredAnswer]) -> CallerError:
+    """The refusal of a decision that hangs on answers which nobody can read: what they said is not known."""
+    why = {answer.id: UNREAD[answer.unread] for answer in answers if answer.unread is not None}
+    return acting.refuse(
+        f"{len(why)} stored answers cannot be read: {'; '.join(dict.fromkeys(why.values()))}.",
+        code=Code.BODY_UNREADABLE.value,
+        answers=[{"id": number, "because": because} for number, because in why.items()],
+    )
 
 
 def _ids_of(frozen: Frozen, answer: StoredAnswer) -> list[str]:

@@ -17,6 +17,7 @@ from pushlink.ports import RecordRef
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.identity import create_idempotency_key
 from pushlink.protocol.render import render_create
+from pushlink.protocol.sealing import UNREAD, Unread
 from pushlink.protocol.snapshots import (
     AttemptId,
     AuthoritySnapshot,
@@ -31,6 +32,7 @@ from pushlink.store.catalog import read_deployment, read_unresolved_slots
 from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import Moved, NewAttempt
 from pushlink.store.rows import RequestRow, SlotRow, slots_of, write_headers, write_names
+from pushlink.store.sealing import open_values, seal_request
 
 _SAVE_AGAIN: Final = "supersede without --reserve, then save the record again"
 
@@ -71,7 +73,8 @@ def reserve_wanted(acting: Acting, action: ActiveAction | None) -> AttemptId:
     generation = acting.world.generation(action.profile, slot.tenant)
     profile = acting.world.profile_document(action.profile, action.profile_digest, generation)
     requests.keep_documents(acting.conn, [profile, action.document], now=acting.now)
-    requests.insert_requests(acting.conn, [_row(acting, slot, action, attempt, request, key, profile.digest)])
+    row = _row(acting, slot, action, attempt, request, key, profile.digest)
+    requests.insert_requests(acting.conn, [seal_request(acting.world.vault, row)])
     notify(acting.conn, WAKE_CHANNEL)
     return attempt.id
 
@@ -81,7 +84,10 @@ def _wanted(acting: Acting, slot: SlotRow) -> tuple[SourceValues, AuthoritySnaps
         raise acting.refuse(f"Its associations are resolved by a save alone; {_SAVE_AGAIN}.")
     if slot.wanted_values is None or slot.wanted_authority is None:
         raise acting.refuse(f"Nothing is wanted under this key; {_SAVE_AGAIN}.")
-    return SourceValues.read(slot.wanted_values), AuthoritySnapshot.read(slot.wanted_authority)
+    values = open_values(acting.world.vault, slot)
+    if isinstance(values, Unread):
+        raise acting.refuse(f"The wanted values cannot be read: {UNREAD[values]}.", code=Code.BODY_UNREADABLE.value)
+    return SourceValues.read(values), AuthoritySnapshot.read(slot.wanted_authority)
 
 
 def _ask_gates(acting: Acting, slot: SlotRow, action: ActiveAction, authority: AuthoritySnapshot) -> None:

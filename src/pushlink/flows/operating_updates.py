@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pushlink.errors import Code
 from pushlink.flows.operating import Acting, Effects, insert_due_update, move_attempt
-from pushlink.flows.operating_creates import frozen_of, read_again, require_settled
+from pushlink.flows.operating_creates import frozen_of, read_again, require_settled, unreadable
 from pushlink.protocol.association_calls import call_contract
 from pushlink.protocol.associations import read_called, read_vector, write_called
 from pushlink.protocol.replies import Disposition
@@ -24,7 +24,9 @@ def applied(acting: Acting) -> Effects:
 def reinterpret(acting: Acting) -> Effects:
     """Read the stored answers again; one of them has to say that the update was applied, as it was asked for."""
     frozen = frozen_of(acting)
-    answers = decisions.read_answers(acting.conn, acting.attempt.id)
+    answers = decisions.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
+    if unread := [answer for answer in answers if answer.unread is not None]:
+        raise unreadable(acting, unread)
     if acting.attempt.association is not None:
         contract = call_contract(frozen.action.contract, acting.attempt.association)
         frozen = replace(frozen, action=ActionSnapshot(contract=contract or frozen.action.contract))

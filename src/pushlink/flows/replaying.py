@@ -107,7 +107,7 @@ def prospect_of(
         facts=ReplayFacts(
             certified=trusted,
             current=current,
-            body_size=None if request.body is None else len(request.body),
+            body_size=request.sent_size,
             credential_changed=generation != profile.credential_generation,
             first_send=row.first_io_at,
             total_ms=profile.contract.timeouts.total_ms,

@@ -71,6 +71,7 @@ from pushlink.store.catalog import Deployment, read_deployment, read_unresolved_
 from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import Claims, Move, Moved, NewAttempt
 from pushlink.store.rows import DueRow, LinkRow, RequestRow, SlotIdentity, SlotRow, write_headers, write_names
+from pushlink.store.sealing import seal_request, seal_values
 from pushlink.store.slots import Wanted, WantedVersion
 
 #: The channel that wakes workers when the host's transaction commits.
@@ -233,13 +234,15 @@ class Reservation:
         )
 
     def _wanted(self, plan: Plan, now: dt.datetime) -> Wanted:
-        candidate = plan.locked.candidate
+        candidate, mapping = plan.locked.candidate, plan.locked.candidate.action.mapping_fingerprint
+        values, sealed_by = seal_values(self._world.vault, mapped(candidate).document().text, plan.locked.slot, mapping)
         return Wanted(
             link_key=candidate.link_key,
-            values=mapped(candidate).document().text,
+            values=values,
+            sealed_by=sealed_by,
             values_digest=plan.locked.values_digest,
             authority=freeze_authority(candidate, now).text,
-            mapping_fingerprint=candidate.action.mapping_fingerprint,
+            mapping_fingerprint=mapping,
             associations=plan.locked.wanted_associations,
             order_key=order_key(candidate.action.contract.ordering, mapped(candidate)),
             takes_ordinal=plan.creates,
@@ -292,7 +295,7 @@ class Reservation:
             if plan.creates:
                 profile = self._profile(plan.locked)
                 documents += [profile, plan.locked.candidate.action.document]
-                frozen.append(self._request(plan, attempt, profile, now))
+                frozen.append(seal_request(self._world.vault, self._request(plan, attempt, profile, now)))
         answers = lifecycle.insert_attempts(conn, new, now=now)
         won = {a.id for a, answer in zip(new, answers, strict=True) if isinstance(answer, Moved)}
         requests.keep_documents(conn, documents, now=now)

@@ -10,7 +10,7 @@ import datetime as dt
 from http import HTTPStatus
 from typing import Final
 
-from pushlink.errors import Code, invariant
+from pushlink.errors import Code
 from pushlink.flows.claimed import Owned
 from pushlink.flows.step_items import Answer, Granted
 from pushlink.flows.world import World
@@ -43,19 +43,19 @@ def wire_request(
     profile: ProfileSnapshot,
     action: ActionSnapshot,
     request: RequestRow,
+    body: bytes,
     *,
     granted: Granted,
     fresh: bool,
 ) -> WireRequest:
-    """The frozen request as the transport takes it, and the reply headers that interpretation will want."""
-    invariant(request.body is not None, "the frozen body was erased before it was sent", attempt=request.attempt_id)
+    """The frozen request, its body opened, as the transport takes it, and the reply headers to keep."""
     return WireRequest(
         profile=profile.contract,
         tenant=owned.attempt.tenant,
         method=request.method,
         path=request.path,
         headers=read_headers(request.headers),
-        body=bytes(request.body or b""),
+        body=body,
         fresh_connection=fresh,
         keep_headers=kept_headers(action.contract, profile.contract),
         start_by_s=granted.start_by_s,

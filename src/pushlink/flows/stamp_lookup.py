@@ -26,9 +26,11 @@ from pushlink.protocol.lookups import BY_STAMP, Shown, row_of
 from pushlink.protocol.outcome import History, Verdict, create_event
 from pushlink.protocol.reinterpretation import write_verdict
 from pushlink.protocol.replies import Disposition, Effect
+from pushlink.protocol.sealing import UNREAD, Unread
 from pushlink.protocol.stamp_lookups import last_look, mark_of, proves_absence_from, render_stamp_lookup
 from pushlink.protocol.states import UNSETTLED, CreateEvent
 from pushlink.protocol.verbs import settles_at
+from pushlink.store.sealing import open_body
 
 
 def look_for(claimed: ClaimedStampLookup, steps: Steps) -> Flow:
@@ -36,16 +38,17 @@ def look_for(claimed: ClaimedStampLookup, steps: Steps) -> Flow:
     key, create = claimed.attempt.link_key, claimed.action.contract.create
     lookup = _declared(claimed)
     client_id = client_id_of(claimed.action, claimed.profile, claimed.request)
+    body = open_body(steps.world.vault, claimed.request)
     asked = render_stamp_lookup(
         lookup,
         create,
         claimed.profile.contract,
         idempotency_key=claimed.request.idempotency_key,
         client_id=client_id,
-        body=bytes(claimed.request.body or b""),
+        body=b"" if isinstance(body, Unread) else body,
     )
     if isinstance(asked, RenderFailure):
-        yield Tx(step=steps.stop_looking, item=_nothing_to_ask_by(claimed, asked), key=key)
+        yield Tx(step=steps.stop_looking, item=_nothing_to_ask_by(claimed, asked, body), key=key)
         return
     reply = yield Send(request=lookup_request(claimed, asked), gated=False)
     mark = mark_of(create, claimed.request.idempotency_key, client_id)
@@ -82,13 +85,14 @@ def _declared(claimed: ClaimedStampLookup) -> StampLookUp:
     return lookup
 
 
-def _nothing_to_ask_by(claimed: ClaimedStampLookup, failure: RenderFailure) -> LooksNoMore:
+def _nothing_to_ask_by(claimed: ClaimedStampLookup, failure: RenderFailure, body: bytes | Unread) -> LooksNoMore:
+    why = {"unread": body.value, "because": UNREAD[body]} if isinstance(body, Unread) else {}
     return LooksNoMore(
         attempt=claimed.attempt,
         token=claimed.token,
         actor=claimed.incarnation,
-        reason_code=Code.LOOKUP_IN_VAIN,
-        detail={"look_up": BY_STAMP, "message": failure.message, **failure.evidence},
+        reason_code=Code.BODY_UNREADABLE if why else Code.LOOKUP_IN_VAIN,
+        detail={"look_up": BY_STAMP, "message": failure.message, **failure.evidence, **why},
     )
 
 

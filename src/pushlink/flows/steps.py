@@ -58,6 +58,7 @@ from pushlink.store.credential_states import refuse_credentials
 from pushlink.store.lifecycle import LinkMove, Lost, Move, Moved, NewLink
 from pushlink.store.links import SeenVersion, ShownNames
 from pushlink.store.rows import LinkRow
+from pushlink.store.sealing import seal_reply
 from pushlink.store.slots import Acknowledgement
 from pushlink.store.throttles import note_throttles
 
@@ -170,7 +171,7 @@ class Steps:
         locked = dict(zip(keys, slots.lock_versions(conn, keys), strict=True))
         mine = self._mine(conn, items)
         fresh = [i for i in items if mine[i.attempt.id] == "mine"]
-        responses.insert_responses(conn, [_received(i, late=False) for i in fresh], now=now)
+        responses.insert_responses(conn, [self._received(i, late=False) for i in fresh], now=now)
         fresh = relocate_links(conn, fresh, now=now)
         linked = self._finalize_links(conn, [i for i in fresh if i.link is not None], now)
         self._suspend_links(conn, [_suspension(i, i.link_before) for i in fresh if i.suspends and i.link_before], now)
@@ -216,7 +217,7 @@ class Steps:
         """Store what a look-up answered, and let the next one come due; or park, where there is no time for one."""
         mine = self._mine(conn, [i.answer for i in items])
         fresh = [i for i in items if mine[i.answer.attempt.id] == "mine"]
-        responses.insert_responses(conn, [_received(i.answer, late=False) for i in fresh], now=now)
+        responses.insert_responses(conn, [self._received(i.answer, late=False) for i in fresh], now=now)
         again = [i for i in fresh if now + dt.timedelta(milliseconds=i.every_ms) <= i.deadline]
         self._await_lookups(conn, [(i.answer, i.every_ms) for i in again], now)
         note_throttles(conn, [throttle for i in fresh if (throttle := i.answer.throttle) is not None], now=now)
@@ -228,7 +229,7 @@ class Steps:
         """Store what a look-up by the stamp answered, and do what follows from its not showing the one record."""
         mine = self._mine(conn, [i.answer for i in items])
         fresh = [i for i in items if mine[i.answer.attempt.id] == "mine"]
-        responses.insert_responses(conn, [_received(i.answer, late=False) for i in fresh], now=now)
+        responses.insert_responses(conn, [self._received(i.answer, late=False) for i in fresh], now=now)
         looking.go_on(conn, fresh, now=now)
         note_throttles(conn, [throttle for i in fresh if (throttle := i.answer.throttle) is not None], now=now)
         return [None] * len(items)
@@ -237,6 +238,26 @@ class Steps:
         """Make no further look-up of these by itself: there is nothing to ask by."""
         looking.stop(conn, items, now=now)
         return [None] * len(items)
+
+    def _received(self, item: Answer, *, late: bool) -> responses.Received:
+        body = seal_reply(
+            self.world.vault,
+            item.reply.body,
+            attempt_id=item.attempt.id,
+            claim_token=item.token,
+            send_ordinal=item.send_ordinal,
+        )
+        return responses.Received(
+            attempt_id=item.attempt.id,
+            link_key=item.attempt.link_key,
+            token=item.token,
+            send_ordinal=item.send_ordinal,
+            reply=item.reply,
+            body=body,
+            verdict=item.verdict,
+            candidate_id=item.link.remote_id if late and item.link is not None else item.candidate_id,
+            late=late,
+        )
 
     def _await_lookups(self, conn: sa.Connection, items: Sequence[tuple[Answer, int]], now: dt.datetime) -> None:
         attempts.await_lookups(
@@ -254,7 +275,7 @@ class Steps:
         """
         kept = responses.read_stored(conn, [(i.attempt.id, i.token, i.send_ordinal) for i in items], late=True)
         news = [i for i, is_kept in zip(items, kept, strict=True) if not is_kept]
-        responses.insert_responses(conn, [_received(i, late=True) for i in news], now=now)
+        responses.insert_responses(conn, [self._received(i, late=True) for i in news], now=now)
         return [None] * len(items)
 
     def finalize_adopted(
@@ -393,19 +414,6 @@ def _conflict(conn: sa.Connection, link: LinkRow) -> dict[str, object]:
         "owner_link_key": owner.link_key if owner else None,
         "claimed_by_link_key": link.link_key,
     }
-
-
-def _received(item: Answer, *, late: bool) -> responses.Received:
-    return responses.Received(
-        attempt_id=item.attempt.id,
-        link_key=item.attempt.link_key,
-        token=item.token,
-        send_ordinal=item.send_ordinal,
-        reply=item.reply,
-        verdict=item.verdict,
-        candidate_id=item.link.remote_id if late and item.link is not None else item.candidate_id,
-        late=late,
-    )
 
 
 def _answer_move(item: Answer, linked: bool | None, conflict: Mapping[str, object] | None, now: dt.datetime) -> Move:

@@ -30,6 +30,7 @@ from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.identity import locator_key, update_idempotency_key
 from pushlink.protocol.outcome import History, Verdict, interpret, update_event
 from pushlink.protocol.render import render_update
+from pushlink.protocol.sealing import UNREAD, Unread
 from pushlink.protocol.snapshots import (
     ActionSnapshot,
     Digest,
@@ -44,6 +45,7 @@ from pushlink.protocol.waiting import HOLD_OF, Standing, Target, look_pause, wor
 from pushlink.store.active import ActiveAction
 from pushlink.store.lifecycle import Claims, Move
 from pushlink.store.rows import LinkRow, RequestRow, slots_of, write_headers, write_names
+from pushlink.store.sealing import open_body, open_values, seal_request
 
 #: Updates that end because the remote record is not the one that was linked suspend the link as well.
 _SUSPENDS = frozenset({UpdateEvent.REMOTE_GONE, UpdateEvent.REMOTE_CONFLICT})
@@ -74,8 +76,9 @@ def push_update(claimed: ClaimedUpdate, steps: Steps) -> Flow:
     granted = yield Tx(step=steps.checkpoint, item=_permission(claimed, ready, steps), key=key)
     if not isinstance(granted, Granted):
         return
+    body = bytes(ready.request.body or b"")  # as it was rendered or opened
     reply = yield Send(
-        request=wire_request(claimed, ready.profile, ready.action, ready.request, granted=granted, fresh=False)
+        request=wire_request(claimed, ready.profile, ready.action, ready.request, body, granted=granted, fresh=False)
     )
     history = history_of(
         claimed,
@@ -130,7 +133,7 @@ def judge_update(claimed: ClaimedUpdate, world: World) -> Ready | Settle | Unfet
         return _held(claimed, Code.DRIFT, Hold.DRIFT, {"surfaces": ["action_slot"]})
     reads = is_unfetched(claimed, current.contract.update, link)
     if claimed.request is not None and not reads and _names_the_same(claimed, claimed.request.row):
-        return _frozen(claimed, claimed.request, link)
+        return _frozen(claimed, claimed.request, link, world)
     if slot.wanted_mapping_fingerprint != current.mapping_fingerprint:
         return replace(_obsolete(claimed, Code.STALE_MAPPING), outdates_wanted=True)
     if reads:
@@ -194,11 +197,14 @@ def _names_the_same(claimed: ClaimedUpdate, request: RequestRow) -> bool:
     return all(before.get(t.reference.name) == t.reference.remote_id for t in claimed.targets)
 
 
-def _frozen(claimed: ClaimedUpdate, request: Frozen, link: LinkRow) -> Ready | Settle:
+def _frozen(claimed: ClaimedUpdate, request: Frozen, link: LinkRow, world: World) -> Ready | Settle:
     if request.row.mapping_fingerprint != link.mapping_fingerprint:
         return replace(_obsolete(claimed, Code.STALE_MAPPING), outdates_wanted=True)
+    body = open_body(world.vault, request.row)
+    if isinstance(body, Unread):
+        return _unreadable(claimed, body)
     return Ready(
-        request=request.row,
+        request=replace(request.row, body=body, sealed_by=None),
         is_new=False,
         documents=(),
         version=claimed.attempt.version,
@@ -217,8 +223,11 @@ def _rendered(
     remote_version: str | None,
 ) -> Ready | Settle:
     slot = claimed.slot
-    invariant(slot.wanted_values is not None, "an update waits for values that nobody wants", link_key=slot.link_key)
-    values = SourceValues.read(slot.wanted_values or "")
+    invariant(slot.wanted_version > 0, "an update waits for values that nobody wants", link_key=slot.link_key)
+    text = open_values(world.vault, slot)
+    if isinstance(text, Unread):
+        return _unreadable(claimed, text)
+    values = SourceValues.read(text)
     vector = with_targets(read_vector(slot.wanted_associations), claimed.targets)
     frozen = render_update(
         current.contract,
@@ -290,7 +299,7 @@ def _permission(claimed: ClaimedUpdate, ready: Ready, steps: Steps) -> Permissio
         checkpoint=checkpoint_of(
             claimed, steps.world, ready.profile, freeze=ready.request.freeze, version=ready.version
         ),
-        request=ready.request if ready.is_new else None,
+        request=seal_request(steps.world.vault, ready.request) if ready.is_new else None,
         documents=ready.documents,
         source=claimed.source,
         catalog_revision=claimed.catalog_revision,
@@ -387,6 +396,11 @@ def _suspended(claimed: ClaimedUpdate, link: LinkRow, lost: Sequence[Hit]) -> Se
         evidence=detail,
     )
     return replace(_ended(claimed, UpdateEvent.OBSOLETE, Code.LINK_SUSPENDED, detail), suspends=suspension)
+
+
+def _unreadable(claimed: ClaimedUpdate, why: Unread) -> Settle:
+    """What was to be sent cannot be read: nothing is sent, and a newer save takes its place."""
+    return _held(claimed, Code.BODY_UNREADABLE, Hold.BODY_UNREADABLE, {"unread": why.value, "because": UNREAD[why]})
 
 
 def _held(claimed: ClaimedUpdate, code: Code, hold: Hold, detail: Mapping[str, object]) -> Settle:

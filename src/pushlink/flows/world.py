@@ -15,8 +15,9 @@ from typing import Final, Generic, TypeVar
 import sqlalchemy as sa
 
 from pushlink.errors import ConfigurationError, invariant
-from pushlink.ports import Authority, Clock, Credentials, Ids, RecordStore, StateKeeper
+from pushlink.ports import Authority, Clock, Credentials, Ids, RecordStore, StateKeeper, Vault
 from pushlink.protocol.contracts import ProfileContract
+from pushlink.protocol.sealing import Plain
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, ProfileSnapshot
 from pushlink.store.active import CatalogReader
 from pushlink.store.requests import read_documents
@@ -72,6 +73,7 @@ class World:
     ids: Ids
     catalog: CatalogReader
     secret: bytes = field(repr=False)
+    vault: Vault = field(default_factory=Plain)
     terms: Terms = Terms()
     deployment_id: str | None = None  # as the settings name it, if they do
     state: StateKeeper | None = None  # what this machine remembers of the database

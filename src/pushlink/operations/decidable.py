@@ -13,6 +13,7 @@ from pushlink.operations.contract_states import ContractState
 from pushlink.operations.verbs import Verb as Offered
 from pushlink.operations.verbs import decisions
 from pushlink.protocol.drift import Hit
+from pushlink.protocol.sealing import Plain, Unread
 from pushlink.protocol.snapshots import LinkKey
 from pushlink.protocol.states import USABLE_LINKS, Hold
 from pushlink.protocol.verbs import Standing, Verb, allowed_verbs
@@ -52,7 +53,7 @@ def _of_attempt(conn: Connection, slot: SlotRow, attempt: AttemptRow, contract: 
     allowed = allowed_verbs(standing_of_attempt(attempt))
     if not allowed:
         return
-    answers = read_answers(conn, attempt.id)
+    answers = read_answers(conn, Plain(), attempt.id)  # of no body is anything asked here
     named = bool(_late_ids(answers) - read_disposed(conn, attempt.id))
     for verb in allowed:
         is_offered = {
@@ -60,7 +61,7 @@ def _of_attempt(conn: Connection, slot: SlotRow, attempt: AttemptRow, contract: 
             Verb.REPLAY: contract is not None and contract.is_replayed and not named,
             Verb.SUPERSEDE: not named,
             Verb.ABSENT: not named,
-            Verb.REINTERPRET: bool(answers),
+            Verb.REINTERPRET: any(answer.unread is not Unread.ERASED for answer in answers),
             Verb.DISPOSE: named or attempt.remote_id is not None,
             Verb.UNHOLD: attempt.hold_code != Hold.LOCATOR_CONFLICT.value,
             Verb.RELEASE_VERSION: slot.wanted_version == slot.refused_version == attempt.version,

@@ -211,6 +211,10 @@ REASONS: Final[Mapping[Code, Reason]] = {
         "The wanted values were frozen under a mapping that does not hold any more.", "Save the record again."
     ),
     _C.SAME_AS_APPLIED: Reason("The remote has exactly these values already.", "Nothing."),
+    _C.BODY_UNREADABLE: Reason(
+        "A sealed content cannot be read: its key is missing, it was changed, or it was erased.",
+        "Give the workers the key, or save the record again; what may have been sent is reconciled.",
+    ),
     # Callers, configuration and dependencies.
     _C.CALLER_MISTAKE: Reason("The call itself is wrong.", "Correct it; the message says what."),
     _C.OBJECT_UNKNOWN: Reason(

@@ -221,6 +221,13 @@ HOLDS: Final[Mapping[Hold, Word]] = {
         needs_person=True,
         verbs=_LOOK,
     ),
+    Hold.BODY_UNREADABLE: Word(
+        state="held",
+        says="What is to be sent cannot be read.",
+        waits_for="a worker that has the key, or somebody who ends it and saves the record again",
+        needs_person=True,
+        verbs=_LOOK,
+    ),
     Hold.CREDENTIAL: Word(
         state="held",
         says="The remote does not accept the credential.",

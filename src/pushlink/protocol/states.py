@@ -75,6 +75,7 @@ class Hold(StrEnum):
     POISON = "poison"
     EXPIRED = "expired"
     USER_INACTIVE = "user_inactive"
+    BODY_UNREADABLE = "body_unreadable"
     CREDENTIAL = "credential"
     LOCATOR_CONFLICT = "locator_conflict"
 
@@ -264,9 +265,10 @@ USABLE_LINKS: Final = frozenset({LinkStatus.FINALIZED})
 #: A claim of these takes token and lease and leaves the status as it is.
 CLAIMED_IN_PLACE: Final = frozenset({_A.WRITEBACK_PENDING})
 
-#: Holds that a claim looks at again once the catalogue or the credential may have changed. Those for another record are
-#: looked at when that record's link is finalized, and after pauses of their own (`waiting.py`).
-RECHECKED_HOLDS: Final = frozenset({Hold.DRIFT, Hold.CREDENTIAL})
+#: Holds that a claim looks at again once the catalogue or the credential may have changed, and when a worker starts,
+#: which may be the one that has the missing key. Those for another record are looked at when that record's link is
+#: finalized, and after pauses of their own (`waiting.py`).
+RECHECKED_HOLDS: Final = frozenset({Hold.DRIFT, Hold.CREDENTIAL, Hold.BODY_UNREADABLE})
 
 #: Where each hold code may stand.
 HOLDS: Final[Mapping[Hold, frozenset[AttemptStatus]]] = {
@@ -277,6 +279,7 @@ HOLDS: Final[Mapping[Hold, frozenset[AttemptStatus]]] = {
     Hold.POISON: frozenset({_A.PENDING, _A.WRITEBACK_PENDING}),
     Hold.EXPIRED: frozenset({_A.PENDING}),
     Hold.USER_INACTIVE: frozenset({_A.PENDING}),
+    Hold.BODY_UNREADABLE: frozenset({_A.PENDING}),
     Hold.CREDENTIAL: frozenset({_A.PENDING}),
     Hold.LOCATOR_CONFLICT: frozenset({_A.WRITEBACK_PENDING}),
 }

@@ -14,12 +14,14 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from pushlink.errors import Code
+from pushlink.ports import Vault
 from pushlink.protocol.evidence import StoredReply
+from pushlink.protocol.sealing import Unread
 from pushlink.protocol.snapshots import AttemptId, LinkKey
 from pushlink.protocol.states import Hold, Lane
 from pushlink.protocol.waiting import ASSOCIATION_HOLDS
 from pushlink.store.events import Event, insert_events
-from pushlink.store.responses import read_reply
+from pushlink.store.responses import open_reply, read_reply
 from pushlink.store.rows import AttemptRow, columns_of, read_rows
 from pushlink.store.tables import attempt_event, push_attempt, push_response
 
@@ -44,6 +46,7 @@ class StoredAnswer:
     send_ordinal: int
     received_at: dt.datetime
     reply: StoredReply
+    unread: Unread | None  # why its body cannot be read, if so
     verdict: Mapping[str, object]
     candidate_id: str | None
     late: bool
@@ -54,21 +57,23 @@ class StoredAnswer:
         return str(self.verdict.get("effect", ""))
 
 
-def read_answers(conn: sa.Connection, attempt_id: AttemptId) -> list[StoredAnswer]:
+def read_answers(conn: sa.Connection, vault: Vault, attempt_id: AttemptId) -> list[StoredAnswer]:
     """Every reply to an attempt, oldest first."""
     t = push_response
     rows = conn.execute(sa.select(t).where(t.c.attempt_id == attempt_id).order_by(t.c.id)).all()
+    opened = [open_reply(vault, row) for row in rows]
     return [
         StoredAnswer(
             id=row.id,
             send_ordinal=row.send_ordinal,
             received_at=row.received_at,
-            reply=read_reply(row),
+            reply=read_reply(row, body),
+            unread=body if isinstance(body, Unread) else None,
             verdict=json.loads(row.verdict),
             candidate_id=row.candidate_id,
             late=row.late,
         )
-        for row in rows
+        for row, body in zip(rows, opened, strict=True)
     ]
 
 

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from pushlink.ports import Vault
 from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
+from pushlink.protocol.sealing import Sealed, Unread, reply_binding
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey
 from pushlink.store.dialect import ORDINALITY, Batch
 from pushlink.store.events import write_json
@@ -28,6 +30,7 @@ class Received:
     token: ClaimToken
     send_ordinal: int
     reply: StoredReply
+    body: Sealed  # of the reply, as the row keeps it
     verdict: Mapping[str, object]
     candidate_id: str | None
     late: bool
@@ -45,7 +48,9 @@ def insert_responses(conn: sa.Connection, items: Sequence[Received], *, now: dt.
             i.send_ordinal,
             i.reply.status,
             write_headers(i.reply.headers),
-            i.reply.body,
+            i.body.content,
+            i.body.key,
+            None,
             i.reply.body_complete,
             i.reply.body_size,
             i.reply.body_digest or None,
@@ -75,33 +80,49 @@ def read_stored(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptReply:
-    """One stored reply, and the verdict that was reached then."""
+    """One stored reply, and the verdict that was reached then. `unread` says why its body cannot be read, if so."""
 
     id: int
     send_ordinal: int
     reply: StoredReply
+    unread: Unread | None
     verdict: Mapping[str, object]
     late: bool
 
 
-def read_replies(conn: sa.Connection, attempt_id: AttemptId) -> list[KeptReply]:
+def read_replies(conn: sa.Connection, vault: Vault, attempt_id: AttemptId) -> list[KeptReply]:
     """Every reply of an attempt, in the order in which they were stored."""
     t = push_response
     rows = conn.execute(sa.select(t).where(t.c.attempt_id == attempt_id).order_by(t.c.id)).all()
+    opened = [open_reply(vault, row) for row in rows]
     return [
         KeptReply(
             id=row.id,
             send_ordinal=row.send_ordinal,
-            reply=read_reply(row),
+            reply=read_reply(row, body),
+            unread=body if isinstance(body, Unread) else None,
             verdict=json.loads(row.verdict),
             late=row.late,
         )
-        for row in rows
+        for row, body in zip(rows, opened, strict=True)
     ]
 
 
-def read_reply(row: sa.Row[tuple[object, ...]]) -> StoredReply:
-    """The reply of a `push_response` row, exactly as it came from the wire."""
+def open_reply(vault: Vault, row: sa.Row[Any]) -> bytes | Unread:
+    """The body of a `push_response` row."""
+    if row.erased_at is not None:
+        return Unread.ERASED
+    if not row.body:
+        return b""
+    binding = reply_binding(row.attempt_id, row.claim_token, row.send_ordinal)
+    return vault.open(bytes(row.body), row.sealed_by, binding)
+
+
+def read_reply(row: sa.Row[Any], body: bytes | Unread) -> StoredReply:
+    """The reply of a `push_response` row, exactly as it came from the wire.
+
+    A body that cannot be read is not whole, and of a body that is not whole nothing is ever read.
+    """
     kept = row._mapping  # noqa: SLF001 - the public mapping view of a SQLAlchemy row
     trace = json.loads(kept["trace"])
     error = trace.pop("error")
@@ -112,8 +133,8 @@ def read_reply(row: sa.Row[tuple[object, ...]]) -> StoredReply:
         error_text=text,
         status=kept["status"],
         headers=read_headers(kept["headers"]),
-        body=bytes(kept["body"] or b""),
-        body_complete=kept["body_complete"],
+        body=b"" if isinstance(body, Unread) else body,
+        body_complete=kept["body_complete"] and not isinstance(body, Unread),
         body_size=kept["body_size"],
         body_digest=kept["body_digest"] or "",
     )

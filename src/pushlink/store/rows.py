@@ -84,6 +84,9 @@ class RequestRow:
     path: str
     headers: str
     body: bytes | None
+    sealed_by: str | None = None
+    body_size: int | None = None
+    erased_at: dt.datetime | None = None
     body_digest: Digest
     values_digest: Digest
     install_id: InstallId
@@ -96,6 +99,13 @@ class RequestRow:
     association_vector: str | None
     writeback: str | None
     created_at: dt.datetime
+
+    @property
+    def sent_size(self) -> int | None:
+        """Bytes of the body as it is sent; `None` once it is erased."""
+        if self.body is None:
+            return None
+        return len(self.body) if self.body_size is None else self.body_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +189,7 @@ class SlotRow:
     create_ordinal: int
     wanted_version: int
     wanted_values: str | None
+    wanted_sealed_by: str | None = None
     wanted_values_digest: Digest | None
     wanted_authority: str | None
     wanted_mapping_fingerprint: Digest | None

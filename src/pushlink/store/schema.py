@@ -21,8 +21,9 @@ from alembic.migration import MigrationContext
 
 from pushlink.store.columns import METADATA, PREFIX
 from pushlink.store.dialect import Lock, missing_triggers, take_lock
+from pushlink.store.guarded import GUARDED
 from pushlink.store.revision import VERSION_TABLE, current_revision, head, is_newer, known_revisions
-from pushlink.store.tables import APPEND_ONLY, PROTECTED_TABLES
+from pushlink.store.tables import PROTECTED_TABLES
 
 #: Alembic's `op` and `context` are one for the process; two upgrades of two databases take turns.
 _ALEMBIC: Final = threading.Lock()
@@ -97,7 +98,7 @@ def _differences(conn: sa.Connection) -> Iterator[str]:
         for change in entry if isinstance(entry, list) else [entry]:
             yield _sentence(change)
     yield from _missing_checks(conn)
-    for trigger in missing_triggers(conn, APPEND_ONLY):
+    for trigger in missing_triggers(conn, GUARDED):
         yield f"trigger {trigger} is missing or switched off"
 
 

@@ -91,6 +91,7 @@ class Wanted:
 
     link_key: LinkKey
     values: str
+    sealed_by: str | None = None
     values_digest: Digest
     authority: str
     mapping_fingerprint: Digest
@@ -117,6 +118,7 @@ def record_wanted(conn: sa.Connection, items: Sequence[Wanted], *, now: dt.datet
         {
             "link_key": sa.Text(),
             "new_values": sa.Text(),
+            "new_sealed_by": sa.Text(),
             "new_digest": sa.Text(),
             "new_authority": sa.Text(),
             "new_mapping": sa.Text(),
@@ -128,6 +130,7 @@ def record_wanted(conn: sa.Connection, items: Sequence[Wanted], *, now: dt.datet
             (
                 i.link_key,
                 i.values,
+                i.sealed_by,
                 i.values_digest,
                 i.authority,
                 i.mapping_fingerprint,
@@ -145,6 +148,7 @@ def record_wanted(conn: sa.Connection, items: Sequence[Wanted], *, now: dt.datet
         .values(
             wanted_version=t.c.wanted_version + 1,
             wanted_values=w.new_values,
+            wanted_sealed_by=w.new_sealed_by,
             wanted_values_digest=w.new_digest,
             wanted_authority=w.new_authority,
             wanted_mapping_fingerprint=w.new_mapping,
@@ -254,6 +258,7 @@ def reset_versions(conn: sa.Connection, key: LinkKey) -> None:
         .values(
             wanted_version=0,
             wanted_values=sa.null(),
+            wanted_sealed_by=sa.null(),
             wanted_values_digest=sa.null(),
             wanted_authority=sa.null(),
             wanted_mapping_fingerprint=sa.null(),

@@ -21,6 +21,7 @@ from pushlink.protocol.states import (
     HOLDS,
     UPDATE_OPEN,
     AttemptStatus,
+    Hold,
     LinkStatus,
     MirrorStatus,
     Operation,
@@ -65,8 +66,10 @@ def _one_of(column: str, values: Iterable[StrEnum]) -> str:
 
 
 def _known_hold() -> str:
-    # An unknown hold code is storable (a later release may hold rows that this one must leave alone).
-    rules = [f"(hold_code <> '{hold.value}' OR {_one_of('status', where)})" for hold, where in sorted(HOLDS.items())]
+    # An unknown hold code is storable (a later release may hold rows that this one must leave alone), so a hold that
+    # came later needs no other CHECK: SQLite could only have one by copying the table.
+    known = [(hold, where) for hold, where in sorted(HOLDS.items()) if hold is not Hold.BODY_UNREADABLE]
+    rules = [f"(hold_code <> '{hold.value}' OR {_one_of('status', where)})" for hold, where in known]
     return "hold_code IS NULL OR (" + " AND ".join(rules) + ")"
 
 
@@ -139,7 +142,8 @@ push_slot: Final = table(
     text("source_record_id"),
     count("create_ordinal"),
     count("wanted_version"),
-    text("wanted_values", null=True),  # frozen `values` document
+    text("wanted_values", null=True),  # frozen `values` document; sealed: its envelope in base64
+    text("wanted_sealed_by", null=True),  # the id of the key that opens it; null for a plain one
     text("wanted_values_digest", null=True),
     text("wanted_authority", null=True),  # frozen `authority` document of the author of that version
     text("wanted_mapping_fingerprint", null=True),
@@ -295,7 +299,10 @@ push_request: Final = table(
     text("method"),
     text("path"),
     text("headers"),
-    sa.Column("body", sa.LargeBinary, nullable=True),  # null once erased; the digest stays
+    sa.Column("body", sa.LargeBinary, nullable=True),  # sealed, or plain; null once erased, and the digest stays
+    text("sealed_by", null=True),  # the id of the key that opens it; null for a plain one
+    sa.Column("body_size", sa.BigInteger, nullable=True),  # in bytes, as it is sent; null: as long as the plain body
+    time("erased_at", null=True),
     text("body_digest"),
     text("values_digest"),
     text("install_id"),
@@ -320,7 +327,9 @@ push_response: Final = table(
     time("received_at"),
     sa.Column("status", sa.Integer, nullable=True),
     text("headers"),
-    sa.Column("body", sa.LargeBinary, nullable=True),
+    sa.Column("body", sa.LargeBinary, nullable=True),  # sealed, or plain; null once erased
+    text("sealed_by", null=True),
+    time("erased_at", null=True),
     flag("body_complete"),
     count("body_size"),
     text("body_digest", null=True),
@@ -459,7 +468,8 @@ revalidation_receipt: Final = table(
     sa.Index("pushlink_receipt_by_link", "link_id", "applied_at"),
 )
 
-#: The database refuses UPDATE and DELETE of these (and, on SQLite, the delete that hides in INSERT OR REPLACE).
+#: The database refuses UPDATE and DELETE of these (and, on SQLite, the delete that hides in INSERT OR REPLACE), but for
+#: what a guard of `guarded.py` leaves open.
 APPEND_ONLY: Final = (
     push_request,
     push_response,

@@ -18,6 +18,7 @@ from pushlink.surfaces.commands import (
     adopting,
     backfilling,
     deploying,
+    keeping,
     mapping,
     operating,
     packs,
@@ -115,6 +116,7 @@ for module in (
     slots,
     operating,
     watching,
+    keeping,
 ):
     module.register(app)
 

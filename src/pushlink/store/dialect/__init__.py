@@ -3,6 +3,7 @@
     engines.py   how pushlink opens a database, which of its settings it insists on, its clock and its timeline
     arrays.py    many rows bound as one source of a statement
     ddl.py       definitions: counted keys, partial indexes, append-only triggers
+    guards.py    triggers of tables whose contents may be sealed anew or erased, and whose rows may be pruned
     faults.py    what a database error means
     host.py      what pushlink needs of a host's transaction before it writes there
     locks.py     locks that belong to no row
@@ -16,7 +17,6 @@ from pushlink.store.dialect.arrays import ORDINALITY, Batch, Prepared, array_row
 from pushlink.store.dialect.ddl import (
     append_only_ddl,
     insert_ignore,
-    missing_triggers,
     partial_index,
     serial_column,
 )
@@ -36,6 +36,7 @@ from pushlink.store.dialect.faults import (
     is_starved,
     is_unique_violation,
 )
+from pushlink.store.dialect.guards import Guard, Leaves, guard_ddl, missing_triggers
 from pushlink.store.dialect.host import secure_host_transaction, warn_host_transaction
 from pushlink.store.dialect.locks import Lock, bound_lock_waits, take_lock
 from pushlink.store.dialect.moments import (
@@ -51,6 +52,8 @@ from pushlink.store.dialect.wakeup import Listener, listen, notify
 __all__ = [
     "ORDINALITY",
     "Batch",
+    "Guard",
+    "Leaves",
     "Listener",
     "Lock",
     "Prepared",
@@ -63,6 +66,7 @@ __all__ = [
     "check_durability",
     "create_engine",
     "current_time",
+    "guard_ddl",
     "has_typed_times",
     "insert_ignore",
     "is_busy",

@@ -45,7 +45,7 @@ def insert_ignore(table: sa.Table) -> postgresql.Insert:
 
 # ------------------------------------------------------------------------------------------------ append-only tables
 
-_REFUSE_FUNCTION: Final = """
+REFUSE_FUNCTION: Final = """
 CREATE OR REPLACE FUNCTION pushlink_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION USING
@@ -92,13 +92,6 @@ _TRIGGERS: Final = {
     "postgresql": {"keeps_rows": _REFUSE_ROWS, "keeps_all": _REFUSE_TRUNCATE},
     "sqlite": {"keeps_values": _REFUSE_UPDATE, "keeps_rows": _REFUSE_DELETE, "keeps_keys": _REFUSE_REPLACE},
 }
-_EXISTING: Final = {
-    "postgresql": sa.text(
-        "SELECT c.relname, t.tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
-        " WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND pg_table_is_visible(c.oid)"
-    ),
-    "sqlite": sa.text("SELECT tbl_name, name FROM sqlite_master WHERE type = 'trigger'"),
-}
 
 
 def append_only_ddl(conn: sa.Connection, table: sa.Table) -> list[sa.DDL]:
@@ -106,6 +99,16 @@ def append_only_ddl(conn: sa.Connection, table: sa.Table) -> list[sa.DDL]:
 
     On PostgreSQL UPDATE, DELETE and TRUNCATE; on SQLite UPDATE, DELETE, and an INSERT that would replace a row.
     """
+    return strict_ddl(conn, table, strict_kinds(conn.dialect.name))
+
+
+def strict_kinds(dialect: str) -> list[str]:
+    """The triggers of a table whose rows neither change nor leave."""
+    return list(_TRIGGERS[dialect])
+
+
+def strict_ddl(conn: sa.Connection, table: sa.Table, kinds: Iterable[str]) -> list[sa.DDL]:
+    """Some of these triggers."""
     keys = _keys(table)
     each_key = [_REFUSE_KEY % {"table": table.name, "name": name, "key": key} for name, key in keys.items()]
     names = {
@@ -114,21 +117,15 @@ def append_only_ddl(conn: sa.Connection, table: sa.Table) -> list[sa.DDL]:
         "each_key": "".join(each_key).strip(),
         "same_row": _same_row(table),
     }
-    patterns = list(_TRIGGERS[conn.dialect.name].values())
+    patterns = [_TRIGGERS[conn.dialect.name][kind] for kind in kinds]
     if conn.dialect.name == "postgresql":
-        patterns.insert(0, _REFUSE_FUNCTION)
-    return [_ddl(pattern, names) for pattern in patterns]
+        patterns.insert(0, REFUSE_FUNCTION)
+    return [trigger(pattern, names) for pattern in patterns]
 
 
-def _ddl(pattern: str, names: Mapping[str, str]) -> sa.DDL:
+def trigger(pattern: str, names: Mapping[str, str]) -> sa.DDL:
+    """One definition with its names filled in."""
     return sa.DDL(pattern.strip(), context=names)  # type: ignore[no-untyped-call]
-
-
-def missing_triggers(conn: sa.Connection, tables: Iterable[sa.Table]) -> list[str]:
-    """The triggers that `append_only_ddl` makes for `tables` and the database does not have, or has switched off."""
-    existing = {(row[0], row[1]) for row in conn.execute(_EXISTING[conn.dialect.name])}
-    wanted = [(table.name, f"{table.name}_{kind}") for table in tables for kind in _TRIGGERS[conn.dialect.name]]
-    return [name for table, name in wanted if (table, name) not in existing]
 
 
 def _keys(table: sa.Table) -> dict[str, str]:
