@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from pushlink.errors import CallerError, ConfigurationError, Contended
 from pushlink.protocol.states import AttemptStatus
 from pushlink.store import dialect
+from pushlink.store.access import reading
 from pushlink.store.tables import UtcTime, checkpoint_mark, operator_action
 
 NOW = dt.datetime(2024, 2, 29, 23, 59, 59, 123456, tzinfo=dt.UTC)
@@ -474,3 +475,49 @@ def test_a_file_is_in_write_ahead_mode_for_everybody(sqlite_url: str, tmp_path: 
     with sqlite3.connect(tmp_path / "pushlink.sqlite") as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
+
+
+# ------------------------------------------------------------------------------------------------ who stands still
+
+IDLE_LIMIT = "SELECT current_setting('idle_in_transaction_session_timeout')"
+
+
+@pytest.mark.parametrize("wakes", [lambda conn: conn.exec_driver_sql("SELECT 1"), sa.Connection.commit])
+def test_whoever_stands_still_in_a_transaction_loses_it(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch, wakes: Callable[[sa.Connection], object]
+) -> None:
+    """The server ends the session and frees its row; the one who slept is told that the connection is lost."""
+    monkeypatch.setattr("pushlink.store.dialect.engines.IDLE_TIMEOUT_MS", 200)
+    engine = dialect.create_engine(pg_url)
+    change = sa.text("UPDATE pushlink_deployment SET updated_at = updated_at")
+    with engine.connect() as sleeper:
+        sleeper.execute(change)
+        with engine.begin() as other:  # waits for the sleeper's row
+            other.exec_driver_sql("SET LOCAL lock_timeout = '10s'")
+            assert other.execute(change).rowcount == 1
+        with pytest.raises(sa.exc.DBAPIError) as caught:
+            wakes(sleeper)
+    assert dialect.is_connection_lost(caught.value)
+    assert caught.value.connection_invalidated
+    with engine.connect() as conn:
+        assert conn.execute(sa.select(1)).scalar_one() == 1
+    engine.dispose()
+
+
+def test_only_own_transactions_are_limited_and_readers_are_not(pg_url: str) -> None:
+    """It outlives a rollback, gives way to what was set for the address, and leaves a host's engine alone."""
+    own, chosen, host = (
+        dialect.create_engine(pg_url),
+        dialect.create_engine(pg_url, connect_args={"options": "-c idle_in_transaction_session_timeout=5s"}),
+        sa.create_engine(pg_url),
+    )
+    for _ in range(2):
+        with own.connect() as conn:
+            assert conn.exec_driver_sql(IDLE_LIMIT).scalar_one() == "1min"
+            conn.rollback()
+    with reading(own) as conn:
+        assert conn.exec_driver_sql(IDLE_LIMIT).scalar_one() == "0"
+    for engine, expected in ((own, "1min"), (chosen, "5s"), (host, "0")):
+        with engine.begin() as conn:
+            assert conn.exec_driver_sql(IDLE_LIMIT).scalar_one() == expected
+        engine.dispose()

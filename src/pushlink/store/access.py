@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 import sqlalchemy as sa
 
 from pushlink.errors import Code, ConfigurationError, Contended, Unavailable
-from pushlink.store.dialect import is_busy, is_lock_not_available, is_serialization_failure, read_only
+from pushlink.store.dialect import is_busy, is_lock_not_available, is_serialization_failure, lift_idle_limit, read_only
 from pushlink.store.revision import require_current
 
 #: For rooms that speak no SQL but hand connections on.
@@ -25,8 +25,9 @@ T = TypeVar("T")
 
 @contextmanager
 def reading(engine: sa.Engine, *, check_schema: bool = True) -> Iterator[sa.Connection]:
-    """A transaction that sees one moment, waits for no writer and changes nothing."""
+    """A transaction that sees one moment, waits for no writer, changes nothing, and may last as long as its reader."""
     with translated(), read_only(engine).connect() as conn, conn.begin():
+        lift_idle_limit(conn)
         if check_schema:
             require_current(conn)
         yield conn

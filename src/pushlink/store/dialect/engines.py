@@ -10,20 +10,32 @@ from typing import Any, Final, NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.pool import QueuePool
 
 from pushlink.errors import Code, ConfigurationError
 from pushlink.store.columns import UtcTime
+from pushlink.store.dialect.faults import is_connection_lost
 
 #: How long a statement waits for another writer of a SQLite file before it gives up.
 BUSY_TIMEOUT_MS: Final = 10_000
+
+#: How long a transaction on one of pushlink's own PostgreSQL sessions may stand still. The server ends the session of a
+#: process that is stopped in the middle of one, so that nobody waits for its row locks for ever. None of pushlink's
+#: transactions waits for anything but the database; reading commands, which may, lift it (`lift_idle_limit`).
+IDLE_TIMEOUT_MS: Final = 60_000
 
 #: The mark that `create_engine` leaves on each of its DBAPI connections.
 OWN: Final = "pushlink_own"
 
 #: The end of the name of the logger under which statements of these engines are logged.
 LOGGING_NAME: Final = "pushlink"
+
+#: Only where nobody set one: for the role, the database, or in the address.
+_LIMIT_IDLE: Final = (
+    "SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
+    " WHERE current_setting('idle_in_transaction_session_timeout') = '0'"
+)
 
 _SQLITE_PRAGMAS: Final = (
     "PRAGMA synchronous=FULL",
@@ -46,7 +58,8 @@ def create_engine(url: str | URL, **options: Any) -> sa.Engine:
     """An engine on SQLite or PostgreSQL that never weakens a commit and shows no parameter or row in a log or error.
 
     SQLite: every transaction begins IMMEDIATE (`read_only` makes an engine whose transactions do not), WAL, FULL.
-    PostgreSQL: psycopg 3, READ COMMITTED. `options` go to SQLAlchemy and win over what is set here.
+    PostgreSQL: psycopg 3, READ COMMITTED, no transaction idle for longer than `IDLE_TIMEOUT_MS`. `options` go to
+    SQLAlchemy and win over what is set here.
     """
     address = make_url(url)
     settings: dict[str, Any] = {"hide_parameters": True, "echo": False, "logging_name": LOGGING_NAME}
@@ -72,6 +85,12 @@ def read_only(engine: sa.Engine) -> sa.Engine:
     return engine.execution_options(postgresql_readonly=True)
 
 
+def lift_idle_limit(conn: sa.Connection) -> None:
+    """Let this one transaction stand still for as long as it likes: it holds no row lock that others wait for."""
+    if conn.dialect.name == "postgresql":
+        conn.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
+
+
 def _postgresql_engine(address: URL, settings: dict[str, Any]) -> sa.Engine:
     if address.drivername in {"postgres", "postgresql"}:
         address = address.set(drivername="postgresql+psycopg")
@@ -89,8 +108,15 @@ def _postgresql_engine(address: URL, settings: dict[str, Any]) -> sa.Engine:
     engine = sa.create_engine(address, **merged)
 
     @event.listens_for(engine, "connect")
-    def own(_dbapi_connection: Any, record: Any) -> None:
+    def own(dbapi_connection: Any, record: Any) -> None:
         record.info[OWN] = True
+        dbapi_connection.execute(_LIMIT_IDLE, (str(IDLE_TIMEOUT_MS),))
+        dbapi_connection.commit()
+
+    @event.listens_for(engine, "handle_error")
+    def ended(context: ExceptionContext) -> None:
+        # SQLAlchemy looks for lost connections among operational errors only.
+        context.is_disconnect |= is_connection_lost(context.original_exception)
 
     return engine
 

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 
 from pushlink.store.columns import METADATA
 
-_LOST_CLASSES: Final = ("08", "57P01", "57P02", "57P03")
+#: No connection, a server that stops or starts, and sessions that were ended because they stood still.
+_LOST_CLASSES: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04")
 _STARVED_CLASSES: Final = ("53", "58")  # insufficient resources, errors of the system below the server
 _STARVED_NAMES: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM")
 _KEPT: Final = re.compile(r"is append-only: the row under (?P<key>\w+) is not replaced")
