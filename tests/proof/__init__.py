@@ -2,7 +2,8 @@
 
     judge/          the independent judge and its remote; imports nothing of pushlink
     points.py       every statement, commit and socket step of a process, counted; deaths and faults at one of them
-    scenarios.py    `Stand` (a deployment), `Hand` (one process of it: host, worker, operator), and the table of stories
+    scenarios.py    `Stand` (a deployment), `Hand` (one process of it: host, worker, operator), and what a scenario is
+    stories.py      the table of scenarios that `make crash` goes through
     lane.py         one scenario on one database: forks, recovers, asks the judge
     crash.py        `make crash`
     model/          models of the protocol for SPIN, the table of their runs, and `make model`

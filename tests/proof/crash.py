@@ -3,7 +3,7 @@
     python -m proof.crash [--only TEXT] [--dialect sqlite] [--deaths] [--failures] [--full] [--every 16] [--jobs 2]
     python -m proof.crash --only "create accepted" --dialect sqlite --point 94 [--fault 2]      one case again
 
-Every scenario of `proof.scenarios` runs on both databases, in a lane of its own (`proof.lane`). Each case is a line of
+Every scenario of `proof.stories` runs on both databases, in a lane of its own (`proof.lane`). Each case is a line of
 `build/crash/SCENARIO-DIALECT.jsonl`; a whole run writes its figures into `docs/reliability.md`.
 """
 
@@ -24,7 +24,8 @@ from typing import Any, TypeAlias
 from proof.databases import DIALECTS, Databases
 from proof.figures import BUILD, table, write_section
 from proof.lane import Case, Lane
-from proof.scenarios import SCENARIOS, Scenario
+from proof.scenarios import Scenario
+from proof.stories import SCENARIOS
 
 Job: TypeAlias = tuple[int, Scenario, str]
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Databases(tuple({dialect for _, _, dialect in jobs})) as databases:
         failed = _run_lanes(jobs, databases, options)
     raws = [_raw(options, scenario, dialect) for _, scenario, dialect in jobs]
-    found = [_summary(raw) for raw in raws if raw.exists()]
+    found = [_summary(raw) for raw in raws if raw.exists() and raw.stat().st_size]
     wrong = failed + sum(one["violations"] for one in found)
     seconds = time.monotonic() - began
     deaths, failures = (sum(one[what] for one in found) for what in ("deaths", "failures"))

@@ -74,10 +74,12 @@ class Lane:
         log = self._home / "remote.jsonl"
         log.touch()
         told = json.dumps({self.scenario.prefix: self.scenario.behaviours})
-        remote = self._start("proof.judge.remote", str(log), told)
+        dedupe = ["--dedupe"] if self.scenario.dedupe else []
+        remote = self._start("proof.judge.remote", str(log), told, *dedupe)
         port = int(remote.stdout.readline())
         self._judge = self._start("proof.judge")
-        self._stand = Stand(self._url, self._home, f"http://127.0.0.1:{port}", log, pack=self.pack, margin=self.margin)
+        address, pack = f"http://127.0.0.1:{port}", self.scenario.pack or self.pack
+        self._stand = Stand(self._url, self._home, address, log, pack=pack, margin=self.margin)
         self._leave_one_in_an_unknown_lane()
         worker.OUTAGE_PAUSE_S = 0.02  # type: ignore[misc]
         self._hand_run()

@@ -4,8 +4,8 @@
 works as a worker (the real one, in an event loop), decides as an operator, and recovers whatever died before it. Its
 clock is the database's, read by SQL as always, and moved on by what the scenario says, so that no lease is waited for.
 
-`SCENARIOS` is the table that `make crash` goes through. A scenario names its record's key itself (the remote finds the
-story's faults by it), and runs again and again on the same database with another record each time.
+A `Scenario` names its record's key itself (the remote finds the story's faults by it), and runs again and again on the
+same database with another record each time. The table of them is in `proof.stories`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,6 @@ TRIES: Final = 3
 #: A host, an operator and a supervisor expect these; another error of a disturbed process is a defect.
 EXPECTED: Final = (sa.exc.DBAPIError, Unavailable, Contended)
 
-MAPPED_OTHERWISE: Final = PACK.replace("target: /name}", "target: /full_name}").replace("1.0.0", "2.0.0")
-
 
 class ShiftedClock:
     """The database's clock, some seconds later; processes that are forked from one share the shift."""
@@ -106,6 +104,7 @@ class Stand:
             database_url=url,
             state_directory=home / "state",
             worker={"poll": "50ms", "grace": "2s", **worker},
+            contracts={"trust_uncertified": True},  # the remote of these scenarios keeps what their packs say
             # A transport that reads this machine's certificate authorities anew takes longer than a whole case.
             egress={"allow_loopback": True, "ca_file": make_certificates(home).ca_file},
         ).settings
@@ -134,7 +133,7 @@ class Hand:
     def save(self, name: str, record: str | None = None) -> None:
         """Write a record and save it in one transaction, and again when that failed, as a host's users do."""
         wanted = record or self.record
-        self._patiently(lambda: self._save(wanted, name))
+        self.patiently(lambda: self._save(wanted, name))
 
     def _save(self, record: str, name: str) -> None:
         with self.engine.begin() as conn:
@@ -202,7 +201,7 @@ class Hand:
                 if error.code is not Code.NOT_ALLOWED_NOW:
                     raise
 
-        self._patiently(once)
+        self.patiently(once)
 
     def attempt(self, operation: str = "create", *, conn: sa.Connection | None = None) -> Any:
         """The newest attempt of the record; `None` when there is none."""
@@ -222,7 +221,8 @@ class Hand:
         lines = [json.loads(line) for line in self.stand.log.read_text(encoding="utf-8").splitlines()]
         return next(line["id"] for line in reversed(lines) if line.get("key") == self.record and line["applied"])
 
-    def _patiently(self, once: Callable[[], None]) -> None:
+    def patiently(self, once: Callable[[], None]) -> None:
+        """Do it, and again when the database failed, as hosts and operators do."""
         for tries in range(TRIES):
             try:
                 once()
@@ -256,7 +256,7 @@ class Hand:
     def apply_manifest(self) -> None:
         """Apply it; one that was applied is verified."""
         manifest = read_manifest(self._manifest.read_text(encoding="utf-8"))
-        self._patiently(lambda: revalidate.apply(self.engine, manifest, actor="cli:proof", now=self.clock.now) and None)
+        self.patiently(lambda: revalidate.apply(self.engine, manifest, actor="cli:proof", now=self.clock.now) and None)
 
     @property
     def _manifest(self) -> Path:
@@ -287,168 +287,10 @@ class Scenario:
     behaviours: Mapping[str, Sequence[str]] = field(default_factory=dict)
     refuses: int = 0
     together: bool = False
+    pack: str | None = None  # where it is not the lane's
+    dedupe: bool = False  # whether the remote answers a repeat under one key as it did before
 
     @property
     def prefix(self) -> str:
         """What the keys of its records begin with."""
         return self.name.replace(" ", "-").replace(",", "")
-
-
-def _create(hand: Hand) -> None:
-    hand.save("Ada")
-    hand.work()
-
-
-def _saved(hand: Hand) -> None:
-    hand.save("Ada")
-
-
-def _linked(hand: Hand) -> None:
-    hand.save("Ada")
-    hand.work()
-    hand.later(1)
-
-
-def _update(hand: Hand) -> None:
-    hand.save("Grace")
-    hand.work()
-
-
-def _wanting(hand: Hand) -> None:
-    _linked(hand)
-    hand.save("Grace")
-
-
-def _doubtful_update(hand: Hand) -> None:
-    _wanting(hand)
-    hand.work_once()
-    hand.later(SETTLED_S)
-
-
-def _resend(hand: Hand) -> None:
-    hand.decide(Verb.RESEND, operation="update")
-    hand.work_once()
-
-
-def _unmirrored(hand: Hand) -> None:
-    hand.fail_mirrors(1)
-    hand.save("Ada")
-    hand.work_once()
-    hand.fail_mirrors(0)
-    hand.later(60)
-
-
-def _in_doubt(hand: Hand) -> None:
-    hand.save("Ada")
-    hand.work_once()
-    hand.later(SETTLED_S)
-
-
-def _adopt(hand: Hand) -> None:
-    hand.decide(Verb.ADOPT, argument=hand.remote_id())
-    hand.work_once()
-
-
-def _supersede(hand: Hand) -> None:
-    hand.decide(Verb.SUPERSEDE, reserve=True)
-    hand.work_once()
-
-
-def _absent(hand: Hand) -> None:
-    hand.decide(Verb.ABSENT)
-    _supersede(hand)
-
-
-def _twins(record: str) -> tuple[str, ...]:
-    return record, f"{record}+"
-
-
-def _drifted(hand: Hand) -> None:
-    hand.change_pack(PACK)
-    for record in _twins(hand.record):
-        hand.save("Ada", record)
-    hand.work_once()
-    hand.change_pack(MAPPED_OTHERWISE)
-    hand.write_manifest(_twins(hand.record))
-
-
-FINALIZED: Final = frozenset({"finalized"})
-DOUBTED: Final = frozenset({"finalized", "in doubt"})
-REFUSED: Final = frozenset({"refused", "in doubt"})
-SETTLED: Final = frozenset({"finalized", "in doubt", "refused"})
-PARKED: Final = frozenset({"in doubt"})
-
-
-def _answered(name: str, behaviour: str, ends: frozenset[str]) -> Scenario:
-    """A create that was saved before, and what becomes of its request."""
-    return Scenario(
-        name=f"create, {name}", prepare=_saved, act=Hand.work_once, ends=ends, behaviours={"POST": [behaviour]}
-    )
-
-
-SCENARIOS: Final = (
-    Scenario(name="create accepted", act=_create, ends=DOUBTED | {"nothing"}),
-    _answered("rejected", "reject", REFUSED),
-    Scenario(
-        name="create, reply lost", prepare=_saved, act=Hand.work, ends=PARKED, behaviours={"POST": ["reply_lost"]}
-    ),
-    _answered("request lost", "request_lost", PARKED),
-    _answered("5xx with the effect", "error_with_effect", PARKED),
-    _answered("5xx without the effect", "error_without_effect", PARKED),
-    _answered("truncated answer", "truncated", PARKED),
-    _answered("throttled once", "throttle", DOUBTED),
-    Scenario(name="create, connection refused", prepare=_saved, act=Hand.work_once, ends=DOUBTED, refuses=1),
-    Scenario(name="mirror written back", prepare=_unmirrored, act=Hand.work_once, ends=FINALIZED),
-    Scenario(name="update accepted", prepare=_linked, act=_update, ends=DOUBTED),
-    Scenario(
-        name="update, reply lost",
-        prepare=_wanting,
-        act=Hand.work_once,
-        ends=PARKED,
-        behaviours={"PATCH": ["reply_lost"]},
-    ),
-    Scenario(
-        name="update, rejected",
-        prepare=_wanting,
-        act=Hand.work_once,
-        ends=REFUSED,
-        behaviours={"PATCH": ["reject"]},
-    ),
-    Scenario(
-        name="update in doubt, resent",
-        prepare=_doubtful_update,
-        act=_resend,
-        ends=DOUBTED,
-        behaviours={"PATCH": ["reply_lost"]},
-    ),
-    Scenario(
-        name="reconciled, adopted",
-        prepare=_in_doubt,
-        act=_adopt,
-        ends=DOUBTED,
-        behaviours={"POST": ["reply_lost"]},
-    ),
-    Scenario(
-        name="reconciled, absent, superseded",
-        prepare=_in_doubt,
-        act=_absent,
-        ends=SETTLED,
-        behaviours={"POST": ["request_lost"]},
-    ),
-    Scenario(
-        name="rejected, superseded",
-        prepare=_in_doubt,
-        act=_supersede,
-        ends=SETTLED,
-        behaviours={"POST": ["reject"]},
-    ),
-    Scenario(
-        name="manifest applied",
-        prepare=_drifted,
-        act=Hand.apply_manifest,
-        recover=Hand.apply_manifest,
-        records=_twins,
-        ends=FINALIZED,
-        together=True,
-    ),
-)

@@ -128,6 +128,8 @@ def test_an_honest_log_is_found_honest(bench: Bench, tmp_path: Path) -> None:
         ([line(), line(applied=False, digest="b")], "2 bodies under the key k"),
         ([line(), line(method="PATCH", applied=False)], "2 requests for record r1 arrived, 1 were announced"),
         ([line(document={"key": "r1", "name": "Bea"})], "is 'Ada' here and ['Bea'] there"),
+        ([line(document={"key": "r1", "name": "Ada", "boss": "rec_000001"})], "r1 refers to None here"),
+        ([line(older=True, id="rec_000007"), line()], "accepted 2 creates"),
         ([line(id="rec_000009")], "which belongs to None"),
     ],
 )

@@ -66,6 +66,7 @@ PERSON = sa.Table(
     sa.Column("name", sa.Text),
     sa.Column("remote_id", sa.Text),
     sa.Column("remote_source", sa.Text),
+    sa.Column("boss", sa.Text),
 )
 
 #: Longer than any lease.

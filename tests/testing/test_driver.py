@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import sqlalchemy as sa
 
 from pushlink.adapters.memory import FixedClock
 from pushlink.flows.drivers import Database
-from pushlink.flows.effects import Flow, Send, Tx
+from pushlink.flows.effects import Flow, Send, Step, Tx
 from pushlink.ports import WireReply, WireRequest, WireTrace
 from pushlink.protocol.contracts import ProfileContract
 from pushlink.testing.driver import (
@@ -22,6 +22,7 @@ from pushlink.testing.driver import (
     every_death,
     every_order,
     run_dying,
+    step_name,
 )
 
 NOTES = sa.table("notes", sa.column("who"), sa.column("what"))
@@ -116,6 +117,26 @@ def test_a_death_is_exactly_where_and_how_it_was_appointed(
     assert desk.notes("a") == notes
     assert desk.sent == sent
     assert death.struck is (at < 4)
+
+
+class Guard(Database):
+    """A database that does something of its own after each commit, as a guarded one does."""
+
+    guarded: ClassVar[list[str]] = []
+
+    def commit(self, step: Step, txs: Sequence[Tx]) -> list[Any]:
+        results = super().commit(step, txs)
+        self.guarded.append(step_name(step))
+        return results
+
+
+def test_what_a_database_does_around_a_commit_is_done_under_a_death_too(desk: Desk) -> None:
+    """A state directory that is new and was not told of the first send would be refused at the second."""
+    guard = Guard(engine=desk.database.engine, clock=desk.database.clock)
+    run_dying(story("a"), guard, desk.send, Death(at=3, how=How.COMMITS_UNHEARD))
+    assert guard.guarded == ["begin", "end", "end"]
+    run_dying(story("b"), guard, desk.send, Death(at=3, how=How.DIES_BEFORE))
+    assert guard.guarded == ["begin", "end", "end", "begin"]
 
 
 def test_a_failure_never_strikes_a_send(desk: Desk) -> None:

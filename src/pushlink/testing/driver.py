@@ -115,8 +115,9 @@ def step_name(step: Step) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DyingDatabase(Database):
-    """A database under a death: it fails once, at the appointed transaction."""
+    """A database under a death: it does what `inner` does, and fails once, at the appointed transaction."""
 
+    inner: Database
     death: Death
 
     def commit(self, step: Step, txs: Sequence[Tx]) -> list[Any]:
@@ -125,17 +126,17 @@ class DyingDatabase(Database):
             case How.DIES_BEFORE:
                 raise Killed
             case How.DIES_AFTER:
-                Database.commit(self, step, txs)
+                self.inner.commit(step, txs)
                 raise Killed
             case How.ROLLS_BACK:
-                return Database.commit(self, _failing(step, SimulatedOutage("the connection is gone")), txs)
+                return self.inner.commit(_failing(step, SimulatedOutage("the connection is gone")), txs)
             case How.BREAKS:
-                return Database.commit(self, _failing(step, SimulatedBug("this step fails")), txs)
+                return self.inner.commit(_failing(step, SimulatedBug("this step fails")), txs)
             case How.COMMITS_UNHEARD:
-                Database.commit(self, step, txs)
+                self.inner.commit(step, txs)
                 return [Failed(SimulatedOutage("the commit was not answered"), transient=True)] * len(txs)
             case _:
-                return Database.commit(self, step, txs)
+                return self.inner.commit(step, txs)
 
 
 def _failing(step: Step, error: Exception) -> Step:
@@ -158,7 +159,7 @@ def run_dying(flow: Flow, database: Database, send: SendNow, death: Death) -> En
             raise Killed
         return reply
 
-    dying = DyingDatabase(engine=database.engine, clock=database.clock, death=death)
+    dying = DyingDatabase(engine=database.engine, clock=database.clock, inner=database, death=death)
     try:
         run_flow(flow, dying, send_dying, until=time.monotonic() + PATIENCE_S)
     except Killed:

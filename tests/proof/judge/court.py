@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from proof.judge.rows import Judge, Row
 
-_HOST: Final = sa.text("SELECT id, name, remote_id FROM person WHERE id = :record")
+_HOST: Final = sa.text("SELECT * FROM person WHERE id = :record")
 _SLOT: Final = sa.text("SELECT * FROM pushlink_push_slot WHERE source_record_id = :record")
 _ATTEMPTS: Final = sa.text(
     "SELECT a.* FROM pushlink_push_attempt a JOIN pushlink_push_slot s ON s.link_key = a.link_key"
@@ -54,6 +54,7 @@ class RemoteLog:
         self.creates: Counter[str] = Counter()
         self.owners: dict[str, str] = {}  # remote id: key
         self.made: dict[str, list[str]] = defaultdict(list)  # key: remote ids that its creates made
+        self.older: dict[str, list[str]] = defaultdict(list)  # the same of an older integration's creates
         self.documents: dict[str, dict[str, Any]] = {}  # remote id: what it holds
         self.replays: dict[tuple[str, str], set[str]] = defaultdict(set)  # key, idempotency key: digests
 
@@ -71,7 +72,8 @@ class RemoteLog:
         if line["method"] == "broken":
             return
         key = line["key"]
-        self.sends[key] += 1
+        is_older = line.get("older", False)
+        self.sends[key] += not is_older
         if line["method"] == "POST" and line["idempotency_key"]:
             self.replays[key, line["idempotency_key"]].add(line["digest"])
         if not line["applied"]:
@@ -79,7 +81,7 @@ class RemoteLog:
         if line["method"] == "POST":
             self.creates[key] += 1
             self.owners[line["id"]] = key
-            self.made[key].append(line["id"])
+            (self.older if is_older else self.made)[key].append(line["id"])
         self.documents[line["id"]] = {**self.documents.get(line["id"], {}), **line["document"]}
 
 
@@ -111,7 +113,8 @@ class Court:
             found += _explained(record, story, log)
             found += _replays(record, log)
             found += _evidence(story)
-            found += _host(record, story, saved=saved)
+            found += _host(record, story, log.older.get(record, []), saved=saved)
+            found += _refers(record, story, log)
             found += _receipts(record, story)
             found += _agrees(record, story, log) if settled else []
             moved |= {link["last_mapping_revalidation_operation_id"] for link in story["links"]}
@@ -174,17 +177,29 @@ def _evidence(story: Mapping[str, list[Row]]) -> Iterator[str]:
             yield f"the {row['operation']} {row['id']} is ambiguous without evidence of a send"
 
 
-def _host(record: str, story: Mapping[str, list[Row]], *, saved: bool) -> Iterator[str]:
-    """A record and its reservation are one transaction; its mirror shows its own link, or nothing."""
-    if saved and bool(story["host"]) is not bool(story["slots"]):
+def _host(record: str, story: Mapping[str, list[Row]], older: Sequence[str], *, saved: bool) -> Iterator[str]:
+    """A record and its reservation are one transaction; its mirror shows its own link, or nothing.
+
+    A record that an older integration pushed is there before anything of ours is, and its mirror shows that one's id.
+    """
+    if saved and not older and bool(story["host"]) is not bool(story["slots"]):
         yield f"{record} and its reservation are not one: {len(story['host'])} and {len(story['slots'])} rows"
-    ids = {link["remote_id"] for link in story["links"]}
+    ids = {link["remote_id"] for link in story["links"]} or set(older)
     for row in story["host"]:
         if row["remote_id"] is not None and row["remote_id"] not in ids:
             yield f"the mirror of {record} shows {row['remote_id']}, its links are {sorted(ids)}"
         for link in story["links"]:
             if link["mirror_status"] == "written" and row["remote_id"] is None:
                 yield f"the mirror of {record} is said to be written and shows nothing"
+
+
+def _refers(record: str, story: Mapping[str, list[Row]], log: RemoteLog) -> Iterator[str]:
+    """What refers to another record of the host refers to that one's remote record, from its first byte on."""
+    for host in story["host"]:
+        for made in log.made.get(record, []):
+            named = log.documents[made].get("boss")
+            if log.owners.get(named) != host.get("boss"):
+                yield f"{record} refers to {host.get('boss')} here, and its record {made} to {named}"
 
 
 def _receipts(record: str, story: Mapping[str, list[Row]]) -> Iterator[str]:

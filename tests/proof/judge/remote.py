@@ -5,8 +5,9 @@
 It prints its port and serves until its standard input is closed. A record's key says which story it belongs to (what
 stands before the first dot), BEHAVIOURS (JSON) what becomes of that story's first POSTs and PATCHes of each record:
 `{"lost": {"POST": ["reply_lost"]}}`; everything beyond the list is served plainly. With `--dedupe` a POST whose
-`Idempotency-Key` was seen is answered again and applied once. A line of the log says what was asked, whether it took
-effect, and on which record; what came in half is a line with the method `broken`. It imports nothing of pushlink.
+`Idempotency-Key` was seen is applied once, and answered again with `Idempotent-Replayed: true`. A line of the log says
+what was asked, whether it took effect, and on which record; what came in half is a line with the method `broken`, and
+what an older integration sends (it has the header `Older-Integration`) is marked `older`. Nothing here is pushlink's.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ BEHAVIOURS: Final[dict[str, tuple[bool, int]]] = {
     "throttle": (False, 429),
 }
 _PLAIN: Final = "plain"
+_REPLAYED: Final = "replayed"
 
 
 class State:
@@ -50,7 +52,9 @@ class State:
         self._answers: dict[str, str] = {}  # idempotency key: record id
         self.records: dict[str, dict[str, Any]] = {}
 
-    def serve(self, method: str, path: str, body: bytes, key: str | None) -> tuple[str, int, Any]:
+    def serve(
+        self, method: str, path: str, body: bytes, key: str | None, *, older: bool = False
+    ) -> tuple[str, int, Any]:
         """Do what is asked, write it down, and say how to answer: behaviour, status, document."""
         with self._lock:
             if method == "GET":
@@ -75,6 +79,7 @@ class State:
                     "document": document,
                     "digest": hashlib.sha256(body).hexdigest(),
                     "idempotency_key": key,
+                    "older": older,
                 }
             )
             if not is_known:
@@ -83,7 +88,8 @@ class State:
             told = (
                 {**self.records[made], "id": made} if status == 200 and made in self.records else {"error": behaviour}
             )
-            return behaviour, 201 if created else status, told
+            is_again = replayed is not None and behaviour == _PLAIN
+            return _REPLAYED if is_again else behaviour, 201 if created else status, told
 
     def broken(self) -> None:
         """A request that did not come in whole."""
@@ -141,9 +147,8 @@ class Handler(BaseHTTPRequestHandler):
             self.state.broken()
             self.close_connection = True
             return
-        behaviour, status, document = self.state.serve(
-            self.command, self.path, body, self.headers.get("Idempotency-Key")
-        )
+        key, older = self.headers.get("Idempotency-Key"), "Older-Integration" in self.headers
+        behaviour, status, document = self.state.serve(self.command, self.path, body, key, older=older)
         if status == 0:
             self._hang_up()
             return
@@ -151,6 +156,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(told)))
+        if behaviour == _REPLAYED:
+            self.send_header("Idempotent-Replayed", "true")
         self.end_headers()
         is_cut = behaviour == "truncated"
         self.wfile.write(told[: len(told) // 2] if is_cut else told)
