@@ -313,6 +313,30 @@ def test_an_inline_dispatch_keeps_to_the_limits_too(make_stage: MakeStage) -> No
     )
 
 
+@pytest.mark.rule("D-33")
+def test_an_inline_dispatch_and_workers_use_up_the_same_rate_and_the_same_room(make_stage: MakeStage) -> None:
+    """Two at once: a worker's two leave no room for an inline one. 1 a second: one send, whoever makes it."""
+    stage = make_stage(pack=limited({"max_concurrency": 2}))
+    saved(stage, 3)
+    claimed = stage.claim()
+    stage.runtime.push("Person", 3)
+    assert (len(claimed), stage.sends) == (2, 0)
+    stage.run(claimed[:1])
+    stage.runtime.push("Person", 3)
+    assert stage.sends == 2
+    stage.run(claimed[1:])
+    stage.apply(limited({"rate": "1/s"}))
+    saved(stage, 5)
+    stage.runtime.push("Person", 4)
+    assert stage.sends == 4
+    stage.runtime.push("Person", 5)
+    assert (stage.sends, stage.claim()) == (4, [])
+    stage.clock_forward(seconds=1)
+    assert len(stage.claim()) == 1
+    stage.runtime.push("Person", 5)
+    assert stage.sends == 4
+
+
 # ------------------------------------------------------------------------------------------------ what people see
 
 

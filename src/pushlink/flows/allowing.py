@@ -137,7 +137,7 @@ class Allowing:
     def _caps(self, catalog: ActiveCatalog) -> Mapping[Place, Cap]:
         known = self._known.get(_NEWEST)
         if known is None or known[0] is not catalog:
-            known = self._known[_NEWEST] = (catalog, _caps_of(catalog))
+            known = self._known[_NEWEST] = (catalog, caps_of(catalog))
         return known[1]
 
 
@@ -173,7 +173,7 @@ def _shares(throttled: ProfileContract, other: ProfileContract, share: Share) ->
     return throttled.rate_limit.scope != "destination" and share_of((share.tenant, ""), same_scope) == share
 
 
-def _caps_of(catalog: ActiveCatalog) -> Mapping[Place, Cap]:
+def caps_of(catalog: ActiveCatalog) -> Mapping[Place, Cap]:
     """The limits of every destination; where two profiles share one, the narrower number of each counts."""
     found: dict[Place, tuple[Share, SendLimits]] = {}
     for action in catalog.all_actions():

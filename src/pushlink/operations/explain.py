@@ -8,7 +8,7 @@ no body and no token is ever shown; evidence holds names, codes, times, digests 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pushlink.flows.again import drift_of_earlier
@@ -18,6 +18,7 @@ from pushlink.flows.world import World
 from pushlink.operations import words
 from pushlink.operations.contract_states import contract_state
 from pushlink.operations.decidable import decidable
+from pushlink.operations.delays import Delay, delays_of
 from pushlink.operations.reads import AttemptView, LinkView, attempt_view, link_view
 from pushlink.operations.reasons import reason_of
 from pushlink.operations.remotes import held_back
@@ -29,6 +30,7 @@ from pushlink.protocol.replies import FOR_PEOPLE
 from pushlink.protocol.snapshots import Names, write_time
 from pushlink.protocol.states import (
     BLOCKING,
+    CLAIMED_IN_PLACE,
     KNOWN_LANES,
     LEASED,
     UPDATE_OPEN,
@@ -130,7 +132,7 @@ def explain(
     drifting = Drifting(world) if world is not None else None
     slots = reads.read_record_slots(conn, tenant=tenant, source_object=source_object, record_id=record_id)
     known = [_gather(conn, slot, catalog, world, drifting) for slot in slots]
-    saved = [_state(conn, rows, now, world) for rows in known]
+    saved = [_state(conn, rows, catalog, now, world) for rows in known]
     seen = {(slot.action_slot_id, slot.destination_slot_id) for slot in slots}
     unsaved = [
         _unsaved(action, tenant, record_id)
@@ -214,8 +216,9 @@ def _nameless(slot: SlotRow) -> Names:
     return Names(namespace="", flow="", flow_version="", action=slot.action_slot_id, target_object="", profile="")
 
 
-def _state(conn: Connection, rows: _Rows, now: dt.datetime, world: World | None) -> ActionState:
+def _state(conn: Connection, rows: _Rows, catalog: ActiveCatalog, now: dt.datetime, world: World | None) -> ActionState:
     word, attempt = _word(rows, now)
+    delays = _delays(conn, attempt, catalog, now)
     contract = contract_state(conn, world, attempt, now=now)
     slot, link = rows.slot, rows.link
     replies = reads.read_replies(conn, [attempt.id], limit=3) if attempt is not None else []
@@ -233,9 +236,11 @@ def _state(conn: Connection, rows: _Rows, now: dt.datetime, world: World | None)
         state=word.state,
         needs_person=word.needs_person or (attempt is not None and attempt.reason_code in FOR_PEOPLE),
         cause=_cause(word, attempt, link),
-        evidence=_evidence(word, rows, attempt, replies) | ({"contract": contract.shown()} if contract else {}),
+        evidence=_evidence(word, rows, attempt, replies)
+        | ({"contract": contract.shown()} if contract else {})
+        | ({"delayed_by": [delay.shown() for delay in delays]} if delays else {}),
         since=_since(rows, attempt),
-        waits_for=_filled(word.waits_for, attempt),
+        waits_for=_waits_for(word, attempt, delays, now),
         versions=Versions(
             wanted=slot.wanted_version,
             acknowledged=slot.acknowledged_version,
@@ -248,6 +253,23 @@ def _state(conn: Connection, rows: _Rows, now: dt.datetime, world: World | None)
         update=_view(rows.update, slot),
         verbs=(*may_follow, *decidable(conn, slot, link, attempt, drift=rows.drift, contract=contract)),
     )
+
+
+def _delays(
+    conn: Connection, attempt: AttemptRow | None, catalog: ActiveCatalog, now: dt.datetime
+) -> tuple[Delay, ...]:
+    """What keeps an attempt that may be sent from being taken."""
+    if attempt is None or attempt.hold_code is not None or attempt.dispatch_lane not in KNOWN_LANES:
+        return ()
+    if attempt.status not in CLAIMABLE or attempt.status in CLAIMED_IN_PLACE:
+        return ()
+    return delays_of(conn, attempt, catalog, now=now)
+
+
+def _waits_for(word: Word, attempt: AttemptRow | None, delays: Sequence[Delay], now: dt.datetime) -> str:
+    """The word's own, unless the attempt's time has come and something else keeps it."""
+    own = [] if delays and attempt is not None and attempt.not_before <= now else [_filled(word.waits_for, attempt)]
+    return "; ".join([*own, *(delay.sentence for delay in delays)])
 
 
 def _word(rows: _Rows, now: dt.datetime) -> tuple[Word, AttemptRow | None]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import AttemptId
+from pushlink.protocol.states import Operation
 from pushlink.store.claims import Queue
 from pushlink.store.dialect import array_rows
 from pushlink.store.rows import DueRow, columns_of, read_rows
-from pushlink.store.tables import UtcTime, push_attempt
+from pushlink.store.tables import UtcTime, push_attempt, push_slot
 
 #: The key of everything of a destination; other keys are digests of a field and its value.
 WHOLE_DESTINATION: Final = "destination"
@@ -47,17 +49,66 @@ def read_out_of_turn(conn: sa.Connection, ids: Sequence[AttemptId]) -> frozenset
         return frozenset()
     rows = array_rows(conn, "ids", {"id": sa.Text()}, [(i,) for i in ids])
     t = push_attempt
+    blocked = sa.exists().where(*_in_front())
+    found = conn.execute(sa.select(t.c.id).join_from(rows, t, t.c.id == rows.c.id).where(blocked))
+    return frozenset(AttemptId(row.id) for row in found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFront:
+    """What goes before an attempt: how many, and the one whose turn it is."""
+
+    count: int
+    attempt_id: AttemptId
+    operation: Operation
+    status: str
+    source_object: str
+    record_id: str
+
+
+def read_in_front(conn: sa.Connection, attempt_id: AttemptId) -> InFront | None:
+    """What goes before this attempt in its ordering; `None` when it is its turn, or when it stands in no ordering."""
+    t, slot = push_attempt, push_slot
+    row = conn.execute(
+        sa.select(
+            sa.func.count().over().label("how_many"),
+            _OTHER.c.id,
+            _OTHER.c.operation,
+            _OTHER.c.status,
+            slot.c.source_object,
+            slot.c.source_record_id,
+        )
+        .select_from(t)
+        .join(_OTHER, sa.and_(*_in_front()))
+        .join(slot, slot.c.link_key == _OTHER.c.link_key)
+        .where(t.c.id == attempt_id)
+        .order_by(_OTHER.c.status == "pending", _OTHER.c.created_at, _OTHER.c.id)
+        .limit(1)
+    ).first()
+    if row is None:
+        return None
+    return InFront(
+        count=row.how_many,
+        attempt_id=AttemptId(row.id),
+        operation=Operation(row.operation),
+        status=row.status,
+        source_object=row.source_object,
+        record_id=row.source_record_id,
+    )
+
+
+def _in_front() -> tuple[sa.ColumnElement[bool], ...]:
+    """What makes another open attempt of the same ordering go first: it is under way, or older and not held."""
+    t = push_attempt
     before = sa.tuple_(_OTHER.c.created_at, _OTHER.c.id) < sa.tuple_(t.c.created_at, t.c.id)
-    first = sa.or_(_OTHER.c.status != "pending", sa.and_(_OTHER.c.hold_code.is_(None), before))
-    same = (
+    return (
         _OTHER.c.tenant == t.c.tenant,
         _OTHER.c.destination_slot_id == t.c.destination_slot_id,
         _OTHER.c.order_key == t.c.order_key,
         _OTHER.c.id != t.c.id,
+        sa.and_(_OTHER_OPEN),
+        sa.or_(_OTHER.c.status != "pending", sa.and_(_OTHER.c.hold_code.is_(None), before)),
     )
-    blocked = sa.exists().where(*same, _OTHER_OPEN, first)
-    found = conn.execute(sa.select(t.c.id).join_from(rows, t, t.c.id == rows.c.id).where(blocked))
-    return frozenset(AttemptId(row.id) for row in found)
 
 
 # --------------------------------------------------------------------------------------- statements, built once
