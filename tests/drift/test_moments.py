@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.stage import PACK, Stage, action_of, pack_with, profile_of
-from operations.operators import ADA, create_of, decide, failed_create, refused
+from operations.operators import ADA, decide, failed_create, refused
 from protocol.examples import NAMES, action, profile
 from pushlink.errors import Code
-from pushlink.flows.claimed import ClaimedCreate
-from pushlink.flows.create import judge_create
 from pushlink.flows.outcomes import Queued, Refused, Reserved
 from pushlink.protocol.contracts import Waivers
 from pushlink.protocol.drift import (
@@ -31,7 +29,6 @@ from pushlink.protocol.drift import (
 )
 from pushlink.protocol.fingerprints import FINGERPRINTED, fingerprints
 from pushlink.protocol.snapshots import Digest
-from pushlink.protocol.states import CreateEvent
 from pushlink.protocol.surfaces import Surface
 from pushlink.protocol.verbs import Verb
 
@@ -215,23 +212,6 @@ def test_the_first_touch_suspends_the_saved_record_s_link_alone_and_is_told(stag
     assert [e["actor"] for e in stage.events(event="suspend")] == ["user:ann"]
     stage.save(1, name="Ada Lovelace")
     assert len(stage.events(event="suspend")) == 1
-
-
-@pytest.mark.rule("D-11", "D-06")
-def test_a_create_in_doubt_that_drifts_becomes_ambiguous_and_is_never_held(stage: Stage) -> None:
-    """Also where a live replay contract would send it once more."""
-    stage.save(1, **ADA)
-    stage.apply(pack_with(lambda d: profile_of(d).update(endpoint_class="sandbox")))
-    [claimed] = stage.claim()
-    assert isinstance(claimed, ClaimedCreate)
-    held = judge_create(claimed)
-    assert held is not None
-    assert (held.event, held.hold) == (CreateEvent.GIVE_BACK, "drift")
-    doubtful = replace(claimed, attempt=replace(claimed.attempt, in_doubt=True), replayable=True)
-    parked = judge_create(doubtful)
-    assert parked is not None
-    assert (parked.event, parked.hold) == (CreateEvent.DOUBT, None)
-    assert create_of(stage)["status"] == "processing"
 
 
 # ------------------------------------------------------------------------------------------------ combined changes

@@ -404,6 +404,31 @@ def test_a_later_pack_narrows_the_contract_and_never_widens_it(make_stage: MakeS
     assert len(sent_creates(stage)) == 1
 
 
+@pytest.mark.rule("D-11", "D-06", "D-07")
+@pytest.mark.parametrize("is_doubtful", [False, True], ids=["never sent", "in doubt"])
+def test_a_create_that_drifts_is_held_and_one_in_doubt_is_parked(make_stage: MakeStage, is_doubtful: bool) -> None:
+    """Also where its contract is live and would send it once more: what may have been applied is never held."""
+    stage = staged(make_stage, "key")
+    stage.save(1, **ADA)
+    if is_doubtful:
+        stage.remote.script.next(verbs.store_then_close(), when=creating)
+        stage.run(stage.claim())
+        assert (stage.attempt()["status"], stage.attempt()["in_doubt"]) == ("pending", True)
+
+    def moved(document: dict[str, Any]) -> None:
+        by_key(document)
+        profile_of(document).update(endpoint_class="sandbox")
+
+    sends = stage.sends
+    stage.apply(pack_with(moved))
+    stage.clock_forward(minutes=1)
+    stage.drain()
+    row = stage.attempt()
+    expected = ("ambiguous_remote_effect", None, "drift") if is_doubtful else ("pending", "drift", "drift")
+    assert (row["status"], row["hold_code"], row["reason_code"]) == expected
+    assert stage.sends == sends
+
+
 @pytest.mark.rule("DL-04", "D-07")
 def test_the_lane_of_deferred_associations_never_replays_by_itself(make_stage: MakeStage) -> None:
     """The same lost answer in that lane is parked, contract or not."""
