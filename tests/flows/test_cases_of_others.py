@@ -1,4 +1,4 @@
-"""What happened to others: batches, natural keys, another tenant behind the same credential, a search that lags."""
+"""What happened to others: batches, natural keys, slow remotes, twins, another tenant, a search that lags."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of, with
 from pushlink.errors import Code, PackError
 from pushlink.flows.outcomes import Refused, Reserved
 from pushlink.operations.actions import Decision, OperatorTerms, act
+from pushlink.operations.waiting import stuck
 from pushlink.packs.loader import load_pack_text
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.snapshots import Slots
 from pushlink.protocol.verbs import Verb
 from pushlink.testing import verbs
 from pushlink.testing.collection import RemoteOptions
-from pushlink.testing.messages import creating, reading
+from pushlink.testing.messages import Asked, creating, reading
 from pushlink.testing.scripted import ScriptedTransport
 
 TENANT_SLOTS = Slots(
@@ -214,6 +215,62 @@ def test_one_id_in_two_tenants_is_two_remote_records(make_stage: MakeStage) -> N
     stage.save(1, name="Ada L.")
     stage.drain()
     assert methods(stage)[-1] == "PATCH"
+
+
+# --------------------------------------------------------------------------------------- C-011, a remote that is slow
+
+
+@pytest.mark.rule("C-011")
+def test_creates_that_a_slow_remote_takes_late_are_one_burst_in_stuck(
+    make_stage: MakeStage,
+) -> None:
+    """It queues every create, makes it later and answers none: each was sent once, and people see them together."""
+    stage = make_stage(pack=without_mirror())
+    stage.remote.script.always(verbs.store_then_hang(), when=creating)
+    for number in (1, 2, 3):
+        stage.save(number, name=f"Person {number}", email=f"p{number}@example.com")
+    stage.drain()
+    stage.clock_forward(seconds=30)
+    for number in (1, 2, 3):
+        stage.save(number, name=f"Person {number} again")
+    stage.clock_forward()
+    stage.drain()
+    assert methods(stage) == ["POST"] * 3
+    assert len(stage.remote.api.created) == 3
+    with stage.engine.connect() as conn:
+        [burst] = stuck(conn)
+    assert (burst.kind, burst.code, burst.count) == ("doubtful", "effect_unknown", 3)
+    assert sorted(row.record_id for row in burst.rows) == ["1", "2", "3"]
+
+
+# --------------------------------------------------------------------------------------- C-051, a twin of the remote's
+
+
+@pytest.mark.rule("C-051")
+def test_a_twin_that_the_remote_made_by_itself_is_neither_looked_for_nor_touched(make_stage: MakeStage) -> None:
+    """Only the id that answered our own request is linked; the twin keeps what it was, also after an update."""
+    stage = make_stage(pack=without_mirror())
+    ada = {"name": "Ada", "email": "ada@example.com"}
+    told, _ = stage.remote.api.handle(
+        Asked(
+            number=1,
+            method="POST",
+            target="/v2/people",
+            headers=(("Content-Type", "application/json"),),
+            body=json.dumps(ada).encode(),
+            prefix="/v2",
+        )
+    )
+    assert told.status == 201
+    [made] = stage.remote.api.records
+    before = dict(made.document)
+    stage.save(1, **ada)
+    stage.drain()
+    stage.save(1, name="Ada L.")
+    stage.drain()
+    assert methods(stage) == ["POST", "PATCH"]
+    assert stage.link()["remote_id"] != made.id
+    assert dict(stage.remote.api.record("people", made.id).document) == before
 
 
 # --------------------------------------------------------------------------------------- C-054, a search that lags
