@@ -326,6 +326,41 @@ def test_a_poisoned_row_goes_on_with_a_fresh_count(stage: Stage) -> None:
     assert create_of(stage)["status"] == "finalized"
 
 
+@pytest.mark.rule("C-067", "SY-03")
+@pytest.mark.parametrize("is_mended", [True, False])
+def test_a_refused_credential_that_was_mended_at_the_remote_is_vouched_for(stage: Stage, is_mended: bool) -> None:
+    """The secret stays what it was: one `unhold` lets all that wait for it go on, or be refused anew."""
+    stage.linked(3, **ADA)
+    stage.remote.script.always(verbs.answer(401, headers=[("WWW-Authenticate", "Bearer")]))
+    stage.save(1, **ADA)
+    stage.save(3, name="Ada L.")
+    for _ in range(3):
+        stage.clock_forward()
+        stage.drain()
+    waiting = stage.attempts(status="pending")
+    assert [row["hold_code"] for row in waiting] == ["credential"] * 2
+    sends = stage.sends
+    if is_mended:
+        stage.remote.script.calm()
+    decide(stage, Verb.UNHOLD, waiting[-1])
+    [action] = actions(stage)
+    said = json.loads(action["evidence"])["credential"]
+    assert (said["was_refused"], "generation" in said) == (True, False)
+    for _ in range(3):
+        stage.clock_forward()
+        stage.drain()
+    rows = {row["hold_code"] for row in stage.attempts()}
+    assert rows == ({None} if is_mended else {None, "credential"})
+    assert stage.sends > sends
+    if is_mended:
+        assert {row["status"] for row in stage.attempts()} == {"finalized"}
+    else:
+        sends = stage.sends
+        stage.clock_forward()
+        stage.drain()
+        assert stage.sends == sends
+
+
 @pytest.mark.rule("D-38")
 def test_a_row_that_waited_too_long_goes_on_when_somebody_says_so(make_stage: MakeStage) -> None:
     """Its time is over for good, not for one claim."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import sqlalchemy as sa
@@ -50,7 +50,7 @@ from pushlink.store.active import ActiveCatalog
 from pushlink.store.attempts import LookUpClaim, SetHold
 from pushlink.store.catalog import Deployment, read_deployment
 from pushlink.store.claims import Turn
-from pushlink.store.credential_states import read_refused
+from pushlink.store.credential_states import CredentialKey, read_refused
 from pushlink.store.decisions import read_vouched
 from pushlink.store.dialect import is_connection_lost, timeline
 from pushlink.store.lifecycle import Claim
@@ -81,6 +81,7 @@ class _Seen:
 
     revision: int
     credentials: frozenset[tuple[str, str, str, bool]]
+    refused: frozenset[CredentialKey] = field(compare=False)  # one more of them heals nothing
 
 
 class ClaimSteps:
@@ -446,8 +447,10 @@ class ClaimSteps:
         self, conn: sa.Connection, lanes: Sequence[Lane], deployment: Deployment, now: dt.datetime
     ) -> None:
         """Lift the holds that a changed catalogue or credential may have healed; the next judgement sets them again."""
-        seen = self._look(self._world.catalog.read(conn, deployment))
-        if seen == self._seen:
+        seen = self._look(self._world.catalog.read(conn, deployment), read_refused(conn))
+        known, self._seen = self._seen, None
+        if known is not None and seen == known and known.refused <= seen.refused:
+            self._seen = seen
             return
         rows = claims.read_held(conn, lanes, RECHECKED_HOLDS, limit=RECHECKED_MAX)
         detail = {"rechecked": seen.revision}
@@ -459,13 +462,14 @@ class ClaimSteps:
         if len(rows) < RECHECKED_MAX:
             self._seen = seen
 
-    def _look(self, catalog: ActiveCatalog) -> _Seen:
-        """What holds depend on: the catalogue, and of each credential its generation and whether it was accepted."""
+    def _look(self, catalog: ActiveCatalog, refused: frozenset[CredentialKey]) -> _Seen:
+        """What holds depend on: the catalogue, credentials by generation and acceptance, and what was refused."""
         used = {(a.slots.tenant, a.profile.credential_ref) for a in catalog.all_actions() if a.profile.credential_ref}
         found = {(tenant, ref, self._world.generation_of(ref, tenant)) for tenant, ref in used}
         return _Seen(
             revision=catalog.revision,
             credentials=frozenset((*key, bool(self._world.proven.get(key))) for key in found),
+            refused=refused,
         )
 
 

@@ -32,6 +32,7 @@ from pushlink.protocol.snapshots import ActionSnapshot, ProfileSnapshot, write_t
 from pushlink.protocol.states import KNOWN_LANES, CreateEvent, Hold, Lane, Operation
 from pushlink.protocol.verbs import settles_at
 from pushlink.store import attempts, decisions, links, requests, slots
+from pushlink.store.credential_states import CredentialKey, allow_credentials
 from pushlink.store.decisions import StoredAnswer
 from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import Moved
@@ -180,6 +181,8 @@ def unhold(acting: Acting) -> Effects:
         _refuse_standing_drift(acting)
     elif row.hold_code == Hold.LOCATOR_CONFLICT.value:
         _free_id(acting, frozen_of(acting), row.remote_id or "")
+    elif row.hold_code == Hold.CREDENTIAL.value:
+        _vouch_for_credential(acting)
     acting.evidence["hold"] = row.hold_code
     return _unmoved(
         acting,
@@ -187,6 +190,27 @@ def unhold(acting: Acting) -> Effects:
             acting.conn, row, detail={"said": acting.decision.reason}, actor=acting.actor, now=acting.now
         ),
     )
+
+
+def _vouch_for_credential(acting: Acting) -> None:
+    """Let the generation of now be tried again, for every attempt that needs it: the remote may have been mended.
+
+    It is refused again by the next 401 that says so twice.
+    """
+    row, world = acting.attempt, acting.world
+    if row.operation is Operation.CREATE:
+        reference = frozen_of(acting).profile.contract.credential_ref
+    else:
+        current = world.catalog.read(acting.conn).find(slots_of(acting.subject.slot))
+        reference = None if current is None else current.profile.credential_ref
+    if reference is None:
+        return
+    generation = world.generation_of(reference, row.tenant)
+    key = CredentialKey(tenant=row.tenant, reference=reference, generation=generation)
+    [was_refused] = allow_credentials(acting.conn, [key], now=acting.now)
+    acting.evidence["credential"] = {"reference": reference, "was_refused": was_refused}
+    if was_refused:
+        acting.notes.append(f"Everything else that waits for {reference} is tried again as well.")
 
 
 def abandon(acting: Acting) -> Effects:

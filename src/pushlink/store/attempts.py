@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import sqlalchemy as sa
@@ -17,7 +18,7 @@ from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey
 from pushlink.protocol.states import AttemptStatus, Hold
 from pushlink.store.dialect import Batch, array_rows
 from pushlink.store.events import Event, insert_events, write_json
-from pushlink.store.rows import AttemptRow, DueRow, columns_of, read_row
+from pushlink.store.rows import AttemptRow, DueRow, columns_of, read_row, read_rows
 from pushlink.store.tables import UtcTime, push_attempt
 
 
@@ -33,17 +34,9 @@ def read_open_attempts(conn: sa.Connection, keys: Sequence[LinkKey]) -> list[Ope
     """For each key, by its unique keys; call it under the slot's lock."""
     if not keys:
         return []
-    rows = array_rows(conn, "keys", {"link_key": sa.Text()}, [(key,) for key in keys])
-    t = push_attempt
-    wanted = columns_of(AttemptRow, t)
-    creates = {
-        row.link_key: read_row(AttemptRow, row)
-        for row in conn.execute(sa.select(*wanted).join_from(rows, t, t.c.create_key == rows.c.link_key))
-    }
-    updates = {
-        row.link_key: read_row(AttemptRow, row)
-        for row in conn.execute(sa.select(*wanted).join_from(rows, t, t.c.update_key == rows.c.link_key))
-    }
+    rows = [(key,) for key in keys]
+    creates = {row.link_key: row for row in read_rows(AttemptRow, _OPEN_CREATES(conn, rows))}
+    updates = {row.link_key: row for row in read_rows(AttemptRow, _OPEN_UPDATES(conn, rows))}
     return [OpenAttempts(create=creates.get(key), update=updates.get(key)) for key in keys]
 
 
@@ -399,6 +392,11 @@ def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime
     return [i.row.id in written for i in items]
 
 
+def _open_statement(rows: sa.FromClause, *, key: sa.Column[str | None]) -> sa.Executable:
+    t = push_attempt
+    return sa.select(*columns_of(AttemptRow, t)).join_from(rows, t, key == rows.c.link_key)
+
+
 def _lock_statement(rows: sa.FromClause) -> sa.Executable:
     t = push_attempt
     return (
@@ -438,6 +436,9 @@ def _checkpoint_statement(rows: sa.FromClause) -> sa.Executable:
 #: A look-up claim is taken in these; it changes no status.
 _LOOKED_UP: Final = (AttemptStatus.POST_SENT.value, AttemptStatus.AMBIGUOUS_REMOTE_EFFECT.value)
 
+_KEYS: Final = Batch("keys", {"link_key": sa.Text()})
+_OPEN_CREATES: Final = _KEYS.prepare(partial(_open_statement, key=push_attempt.c.create_key))
+_OPEN_UPDATES: Final = _KEYS.prepare(partial(_open_statement, key=push_attempt.c.update_key))
 _LOCK_CLAIMS: Final = Batch("claims", {"id": sa.Text()}).prepare(_lock_statement)
 _CHECKPOINT: Final = Batch(
     "checkpoints",

@@ -1,6 +1,7 @@
 """Which credentials a remote has refused, for all workers of a deployment.
 
-A second 401 says that a generation is not taken any more: until there is another one, nothing that needs it is sent.
+A second 401 says that a generation is not taken any more: until there is another one, or an operator vouches for this
+one after the remote was mended, nothing that needs it is sent.
 Rows name references and generations; the secret itself never comes near the database.
 """
 
@@ -45,6 +46,25 @@ def refuse_credentials(conn: sa.Connection, items: Sequence[CredentialKey], *, n
         .where(t.c.tenant == r.tenant, t.c.credential_ref == r.credential_ref)
         .values(generation=r.new_generation, status="refused", updated_at=r.at)
     )
+
+
+def allow_credentials(conn: sa.Connection, items: Sequence[CredentialKey], *, now: dt.datetime) -> list[bool]:
+    """Forget that each generation was refused, because somebody vouches for it; False where it was not."""
+    t = credential_state
+    return [
+        conn.execute(
+            sa.update(t)
+            .where(
+                t.c.tenant == item.tenant,
+                t.c.credential_ref == item.reference,
+                t.c.generation == item.generation,
+                t.c.status == "refused",
+            )
+            .values(status="usable", updated_at=now)
+        ).rowcount
+        == 1
+        for item in items
+    ]
 
 
 def read_refused(conn: sa.Connection) -> frozenset[CredentialKey]:

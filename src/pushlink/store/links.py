@@ -5,24 +5,26 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import Digest, InstallId, LinkKey, LocatorKey
 from pushlink.protocol.states import MirrorStatus
-from pushlink.store.dialect import array_rows
-from pushlink.store.rows import LinkRow, columns_of, read_row
+from pushlink.store.dialect import Batch, Prepared, array_rows
+from pushlink.store.rows import LinkRow, columns_of, read_row, read_rows
 from pushlink.store.tables import UtcTime, remote_link
 
 
 def read_links(conn: sa.Connection, keys: Sequence[LinkKey], *, lock: bool = False) -> list[LinkRow | None]:
     """The link that holds each key's slot (retired ones too, while the slot is closed); with `lock`, share-locked."""
-    return _read(conn, remote_link.c.slot_key, keys, lock=lock)
+    return _read(conn, _LOCK_BY_SLOT if lock else _BY_SLOT, "slot_key", keys)
 
 
 def read_locators(conn: sa.Connection, locators: Sequence[LocatorKey]) -> list[LinkRow | None]:
     """The live link that owns each remote record."""
-    return _read(conn, remote_link.c.locator_key, locators, lock=False)
+    return _read(conn, _BY_LOCATOR, "locator_key", locators)
 
 
 def lock_link(conn: sa.Connection, link_id: str) -> LinkRow | None:
@@ -40,17 +42,11 @@ def read_link(conn: sa.Connection, link_id: str) -> LinkRow | None:
     return None if row is None else read_row(LinkRow, row)
 
 
-def _read(
-    conn: sa.Connection, column: sa.Column[str | None], keys: Sequence[str], *, lock: bool
-) -> list[LinkRow | None]:
+def _read(conn: sa.Connection, prepared: Prepared, name: str, keys: Sequence[str]) -> list[LinkRow | None]:
     if not keys:
         return []
-    rows = array_rows(conn, "keys", {"wanted_key": sa.Text()}, [(key,) for key in sorted(set(keys))])
-    t = remote_link
-    statement = sa.select(*columns_of(LinkRow, t)).where(column.in_(sa.select(rows.c.wanted_key)))
-    if lock:
-        statement = statement.order_by(t.c.link_key).with_for_update(read=True, of=t)
-    found = {getattr(row, column.name): read_row(LinkRow, row) for row in conn.execute(statement)}
+    rows = read_rows(LinkRow, prepared(conn, [(key,) for key in sorted(set(keys))]))
+    found = {getattr(row, name): row for row in rows}
     return [found.get(key) for key in keys]
 
 
@@ -202,3 +198,15 @@ def _rewrite(conn: sa.Connection, link_id: str, row_version: int, now: dt.dateti
         .values(**values, updated_at=now, row_version=t.c.row_version + 1)
     )
     return conn.execute(statement).rowcount == 1
+
+
+def _read_statement(rows: sa.FromClause, *, column: sa.Column[str | None], lock: bool) -> sa.Executable:
+    t = remote_link
+    statement = sa.select(*columns_of(LinkRow, t)).where(column.in_(sa.select(rows.c.wanted_key)))
+    return statement.order_by(t.c.link_key).with_for_update(read=True, of=t) if lock else statement
+
+
+_KEYS: Final = Batch("keys", {"wanted_key": sa.Text()})
+_BY_SLOT: Final = _KEYS.prepare(partial(_read_statement, column=remote_link.c.slot_key, lock=False))
+_LOCK_BY_SLOT: Final = _KEYS.prepare(partial(_read_statement, column=remote_link.c.slot_key, lock=True))
+_BY_LOCATOR: Final = _KEYS.prepare(partial(_read_statement, column=remote_link.c.locator_key, lock=False))

@@ -35,11 +35,7 @@ def open_slots(conn: sa.Connection, items: Sequence[SlotIdentity], *, now: dt.da
     """Make the slots that are not there yet, then lock all of them in link-key order and read them."""
     if not items:
         return []
-    columns: dict[str, sa.types.TypeEngine[Any]] = {name: sa.Text() for name in _IDENTITY}
-    columns["created_at"] = UtcTime()
-    rows = array_rows(conn, "seen", columns, [(*(getattr(item, name) for name in _IDENTITY), now) for item in items])
-    chosen = sa.select(*(rows.c[name] for name in columns)).where(sa.true()).order_by(rows.c.link_key)
-    conn.execute(insert_ignore(push_slot).from_select(list(columns), chosen))
+    _OPEN(conn, [(*(getattr(item, name) for name in _IDENTITY), now) for item in items])
     locked = lock_slots(conn, [item.link_key for item in items], nowait=False)
     return [slot for slot in locked if slot is not None]
 
@@ -306,6 +302,12 @@ def mark_source_deleted(conn: sa.Connection, keys: Sequence[LinkKey], *, now: dt
     )
 
 
+def _open_statement(rows: sa.FromClause) -> sa.Executable:
+    names = list(_SEEN.columns)
+    chosen = sa.select(*(rows.c[name] for name in names)).where(sa.true()).order_by(rows.c.link_key)
+    return insert_ignore(push_slot).from_select(names, chosen)
+
+
 def _lock_statement(rows: sa.FromClause, *, kind: type[Any], nowait: bool) -> sa.Executable:
     t = push_slot
     return (
@@ -347,6 +349,8 @@ def _acknowledge_statement(rows: sa.FromClause) -> sa.Executable:
     )
 
 
+_SEEN: Final = Batch("seen", {**{name: sa.Text() for name in _IDENTITY}, "created_at": UtcTime()})
+_OPEN: Final = _SEEN.prepare(_open_statement)
 _KEYS: Final = Batch("keys", {"link_key": sa.Text()})
 _LOCK: Final = _KEYS.prepare(partial(_lock_statement, kind=SlotRow, nowait=False))
 _LOCK_NOWAIT: Final = _KEYS.prepare(partial(_lock_statement, kind=SlotRow, nowait=True))

@@ -66,7 +66,7 @@ class Judge:
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
-        self._digests: dict[str, dict[tuple[Any, ...], str]] = {name: {} for name in _FROZEN}
+        self._written: dict[str, dict[tuple[Any, ...], tuple[Any, ...]]] = {name: {} for name in _FROZEN}
         self._remote_ids: set[tuple[str, str]] = set()  # link key, remote id
         self._foreign: dict[str, str] = {}  # attempts of unknown lanes, as they were when they were first seen
 
@@ -86,7 +86,11 @@ class Judge:
         """
         queries, bound = (_ALL, {}) if record is None else (_OF_ONE, {"record": record})
         with self._engine.begin() as conn:
-            tables = {name: [row._mapping for row in conn.execute(query, bound)] for name, query in queries.items()}
+            tables: dict[str, list[Row]] = {}
+            for name, query in queries.items():
+                result = conn.execute(query, bound)
+                columns = tuple(result.keys())
+                tables[name] = [dict(zip(columns, row, strict=True)) for row in result]
         if record is not None:
             creates = {record: creates.get(record, 0)}
             sends = {record: (sends or {}).get(record, 0)}
@@ -106,11 +110,12 @@ class Judge:
 
     def _frozen(self, tables: Mapping[str, list[Row]], *, whole: bool) -> Iterator[str]:
         for name, key in _FROZEN.items():
-            now = {tuple(row[part] for part in key): _digest(row) for row in tables.get(name, [])}
-            for identity in self._digests[name] if whole else now:
-                if now.get(identity) != self._digests[name].get(identity, now.get(identity)):
+            rows = tables.get(name, [])
+            now = {tuple(row[part] for part in key): tuple(map(_kept, row.values())) for row in rows}
+            for identity in self._written[name] if whole else now:
+                if now.get(identity) != self._written[name].get(identity, now.get(identity)):
                     yield f"the {name} {identity} is gone or no longer what was written"
-            self._digests[name] |= now
+            self._written[name] |= now
 
     def _untouched(self, tables: Mapping[str, list[Row]]) -> Iterator[str]:
         """What waits in a lane that nobody knows is never touched by anybody (I9)."""
@@ -295,6 +300,10 @@ def _known_ids(tables: Mapping[str, list[Row]]) -> set[tuple[str, str]]:
 def _digest(row: Row) -> str:
     text = json.dumps([(name, _plain(value)) for name, value in sorted(row.items())])
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _kept(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def _plain(value: Any) -> str:

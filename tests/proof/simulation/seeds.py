@@ -18,7 +18,7 @@ from proof.simulation.universe import NOTHING, Universe
 from pushlink.store.dialect import create_engine
 
 #: Things that happen to one seed before everything is healed.
-STEPS: Final = 110
+STEPS: Final = 90
 
 #: How it is told that nothing was written.
 UNCHANGED: Final = ("claimed 0", " pass", "wakes", "goes back")

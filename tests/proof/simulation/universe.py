@@ -51,6 +51,13 @@ from support.bench import METADATA, MIRROR, PACK, PERSON
 #: Records that the database knows something of.
 SAVED: Final = "SELECT s.source_record_id FROM pushlink_push_slot s JOIN pushlink_push_attempt a USING (link_key)"
 
+#: Whether anything may wait for a person at all; the list of it is asked for only then.
+WAITS: Final = (
+    "SELECT 1 FROM pushlink_push_attempt WHERE hold_code IS NOT NULL"
+    " OR status IN ('ambiguous_remote_effect', 'terminal_failed')"
+    " UNION ALL SELECT 1 FROM pushlink_remote_link WHERE status = 'suspended_drift' LIMIT 1"
+)
+
 #: What is told when nothing came of it.
 NOTHING: Final = "nothing"
 
@@ -68,7 +75,7 @@ WORLD_SCALE: Final = 0.15
 UNHELD_MAX: Final = 3
 
 #: How often everything is saved once more at the end, as `pushlink backfill` does it.
-SAVED_AGAIN: Final = 2
+SAVED_AGAIN: Final = 1
 
 #: Longer than a lease, an hour, a day: what the clock may jump by, in seconds.
 JUMPS_S: Final = (5.0, 40.0, 120.0, 900.0, 3_600.0, 90_000.0)
@@ -394,6 +401,8 @@ class Universe:
     def stuck(self) -> list[tuple[str, Any]]:
         """Everything that waits for a person."""
         with self.engine.begin() as conn:
+            if conn.execute(sa.text(WAITS)).first() is None:
+                return []
             groups = [
                 (tenant, group) for tenant in self.tenants for group in waiting.stuck(conn, tenant=tenant, samples=50)
             ]
@@ -502,7 +511,6 @@ class Universe:
     def heal(self, rounds: int = 60) -> None:
         """No more faults; everything that stood still goes on, and people settle what waits for them."""
         self.faults.healed = True
-        self.credentials.current = "a new one"  # a generation that the remote has refused stays refused
         for process in self.processes:
             process.paused = False
         while self.network.underway:
@@ -529,6 +537,8 @@ class Universe:
 
     def _accept_configuration(self) -> None:
         """Somebody looks at what changed and accepts it for every link, as a runbook has it after a rotation."""
+        if not any(self.faults.struck[fault] for fault in (Fault.CREDENTIAL, Fault.MAPPING, Fault.RESTORED)):
+            return
         with self.engine.begin() as conn:
             query = sa.text(
                 "SELECT id, tenant, row_version FROM pushlink_remote_link WHERE status = 'finalized' ORDER BY id"
