@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test drift crash simulate model real migrate-drill kill fairness bench-small lint format types imports check lock clean
+.PHONY: mutants help setup demo test drift crash simulate model real migrate-drill kill fairness bench-small lint format types imports check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ crash: $(STAMP) ## let processes die, and fail, at every statement, commit and s
 
 simulate: $(STAMP) ## simulate deployments in which everything fails, out of SEEDS=2000 seeds, and judge each step
 	PYTHONPATH=tests PYTHONHASHSEED=0 $(BIN)/python -m proof.simulate $(SEEDS)
+
+mutants: $(STAMP) ## switch off every closing rule of the protocol, one at a time, and show what notices (MUTANTS="--rules FENCE")
+	PYTHONPATH=tests PYTHONHASHSEED=0 $(BIN)/python -m proof.mutants $(MUTANTS)
 
 model: $(STAMP) ## check the model of the protocol with SPIN (needs spin and gcc): every rule on, each one off
 	PYTHONPATH=tests $(BIN)/python -m proof.model.check

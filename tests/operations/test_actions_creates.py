@@ -361,6 +361,21 @@ def test_a_refused_credential_that_was_mended_at_the_remote_is_vouched_for(stage
         assert stage.sends == sends
 
 
+@pytest.mark.rule("D-09")
+def test_the_id_of_a_mirror_that_only_waits_is_not_disposed_of(stage: Stage) -> None:
+    """Only a conflict parts an attempt from an id that it knows."""
+    stage.remote.script.next(verbs.store_then_answer(500), when=creating)
+    stage.save(1, **ADA)
+    stage.drain()
+    [remote_id] = [str(record.id) for record in stage.remote.api.records]
+    decide(stage, Verb.ADOPT, create_of(stage), argument=remote_id)
+    waiting = create_of(stage)
+    assert (waiting["status"], waiting["hold_code"]) == ("writeback_pending", None)
+    refused(stage, Verb.DISPOSE, waiting, argument=remote_id)
+    stage.drain()
+    assert stage.link()["remote_id"] == remote_id
+
+
 @pytest.mark.rule("D-38")
 def test_a_row_that_waited_too_long_goes_on_when_somebody_says_so(make_stage: MakeStage) -> None:
     """Its time is over for good, not for one claim."""

@@ -12,6 +12,8 @@
     orders.py       casts whose effects are woven in every order, or in seeded ones; sends that are on the way
     zombies.py      real workers that are stopped at a chosen step and woken
     interleave.py   `make interleave`
+    mutation.py     the closing rules, and how each is switched off; a plugin of pytest
+    mutants.py      `make mutants`
     databases.py    migrated databases of both dialects, without pytest
     figures.py      what a command measured, written into docs/reliability.md
 

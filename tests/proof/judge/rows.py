@@ -54,6 +54,7 @@ _OF_ONE: Final = {
 #: Rows of these are written once.
 _FROZEN: Final = {"event": ("id",), "request": ("attempt_id", "freeze"), "response": ("id",), "document": ("digest",)}
 
+_SAID_BY_PEOPLE: Final = ("confirm_absent", "dispose")
 _WAITS_FOR_PEOPLE: Final = ("ambiguous_remote_effect", "terminal_failed")
 _IN_WORK: Final = ("processing", "post_sent", "writeback_commit_pending")
 _OPEN_UPDATE: Final = ("pending", "processing", "post_sent", "ambiguous_remote_effect")
@@ -96,6 +97,7 @@ class Judge:
             sends = {record: (sends or {}).get(record, 0)}
         checks: list[Iterator[str]] = [
             _creates(tables, creates),
+            _proved_absent(tables, creates),
             _sends(tables, sends or {}),
             _keys(tables),
             _links(tables, owners),
@@ -107,6 +109,10 @@ class Judge:
             self._untouched(tables),
         ]
         return [problem for check in checks for problem in check]
+
+    def heard(self, link_key: str, remote_id: str) -> None:
+        """A process has read this id in an answer and has ended its work on it: from now on it is written down (I4)."""
+        self._remote_ids.add((link_key, remote_id))
 
     def _frozen(self, tables: Mapping[str, list[Row]], *, whole: bool) -> Iterator[str]:
         for name, key in _FROZEN.items():
@@ -145,6 +151,19 @@ def _creates(tables: Mapping[str, list[Row]], creates: Mapping[str, int]) -> Ite
     for record, count in creates.items():
         if count > 1 + superseded[record]:
             yield f"the remote accepted {count} creates of record {record}"
+
+
+def _proved_absent(tables: Mapping[str, list[Row]], creates: Mapping[str, int]) -> Iterator[str]:
+    """A create that ended by proof left nothing behind (I8); one that a person ended is that person's word."""
+    record_of = {slot["link_key"]: slot["source_record_id"] for slot in tables["slot"]}
+    last = {event["attempt_id"]: event["event"] for event in tables["event"] if event["to_status"] == "terminal_failed"}
+    rows = [row for row in tables["attempt"] if row["operation"] == "create"]
+    superseded = Counter(record_of[row["link_key"]] for row in rows if row["status"] == "superseded")
+    for row in rows:
+        record = record_of[row["link_key"]]
+        is_proved = row["status"] == "terminal_failed" and last.get(row["id"]) not in _SAID_BY_PEOPLE
+        if is_proved and creates.get(record, 0) > superseded[record]:
+            yield f"the create {row['id']} of {record} ended as not applied, and the remote has made a record"
 
 
 def _sends(tables: Mapping[str, list[Row]], sends: Mapping[str, int]) -> Iterator[str]:

@@ -19,6 +19,10 @@ class Fault(StrEnum):
     # the database
     ROLLED_BACK = "rolled back"  # the connection goes before the commit
     COMMIT_UNHEARD = "commit unheard"  # the commit happens, and its answer is lost
+    SERIALIZATION = "serialization failure"
+    DEADLOCK = "deadlock"
+    BUSY = "busy"
+    DISK_FULL = "disk full"
     RESTORED = "restored"  # an older backup takes the database's place
     # the clock of the database
     CLOCK_FORWARD = "clock forward"
@@ -42,6 +46,7 @@ class Fault(StrEnum):
     MAPPING = "mapping changed"
     SOURCE_DELETED = "source deleted"
     SUSPENDED = "suspended"  # an operator stops a link
+    FOREIGN_LANE = "unknown lane"  # a newer release has put a row into a lane that nobody here knows
 
 
 #: Faults that meet a request on its way, and those that meet a transaction.
@@ -58,7 +63,14 @@ ON_THE_WIRE: Final = (
     Fault.UNAUTHORISED,
     Fault.FOREIGN_ID,
 )
-IN_A_TRANSACTION: Final = (Fault.ROLLED_BACK, Fault.COMMIT_UNHEARD)
+IN_A_TRANSACTION: Final = (
+    Fault.ROLLED_BACK,
+    Fault.COMMIT_UNHEARD,
+    Fault.SERIALIZATION,
+    Fault.DEADLOCK,
+    Fault.BUSY,
+    Fault.DISK_FULL,
+)
 IN_THE_WORLD: Final = tuple(fault for fault in Fault if fault not in {*ON_THE_WIRE, *IN_A_TRANSACTION})
 
 #: The rates between which a seed draws each of its faults.

@@ -108,6 +108,8 @@ class Court:
         """Every invariant as of now; raises `AssertionError` when one is broken."""
         universe = self._universe
         if forget:  # an older database knows less, and may
+            for process in universe.everybody:
+                process.told.clear()
             self._judge = Judge(universe.engine)
             self._restored = True
         created = universe.wire.api.created
@@ -115,6 +117,9 @@ class Court:
             if entry.verb != LATE.name:  # counted when it arrives
                 self._sends[str(entry.asked.json()["key"])] += 1
         self._seen = len(universe.wire.log)
+        for process in universe.everybody:
+            while process.told:
+                self._judge.heard(*process.told.pop())
         problems = self._judge.problems(
             creates=Counter(str(record.document["key"]) for record in created),
             sends=None if self._restored else self._sends,
@@ -128,6 +133,8 @@ class Court:
 
     def _is_explained(self, said: str) -> bool:
         """What the judge cannot know: whose source is gone, and that a confirmed database doubts what it never saw."""
+        if "ended as not applied" in said and any(f" of {record} ended" in said for record in self._universe.gone):
+            return True
         if self._restored and (
             "confirmed_in_doubt goes from" in said or "in doubt although nothing was ever sent" in said
         ):

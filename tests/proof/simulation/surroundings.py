@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
+
+import sqlalchemy as sa
 
 from proof.simulation.faults import IN_A_TRANSACTION, ON_THE_WIRE, Fault, Faults
 from pushlink.flows.drivers import Database, Failed
@@ -62,18 +67,55 @@ class FaultyDatabase(Database):
         """Run the step, unless the connection goes."""
         match self.faults.strike(*IN_A_TRANSACTION):
             case Fault.ROLLED_BACK:
-                return Database.commit(self, _breaking(step), txs)
+                return Database.commit(self, _breaking(step, SimulatedOutage("the connection is gone")), txs)
             case Fault.COMMIT_UNHEARD:
                 Database.commit(self, step, txs)
                 return [Failed(SimulatedOutage("the commit was not answered"), transient=True)] * len(txs)
-            case _:
+            case Fault() as fault:
+                return Database.commit(self, _breaking(step, _driver_error(fault)), txs)
+            case None:
                 return Database.commit(self, step, txs)
 
 
-def _breaking(step: Step) -> Step:
+class _Postgres(Exception):
+    """An error as the driver of PostgreSQL raises it; only its state is ever looked at."""
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__(sqlstate)
+        self.sqlstate = sqlstate
+
+
+class _Sqlite(sqlite3.OperationalError):
+    """An error as the driver of SQLite raises it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.sqlite_errorname = name
+
+
+#: What the driver raises for each of these.
+_DRIVER_ERRORS: Final[Mapping[Fault, Callable[[], Exception]]] = {
+    Fault.SERIALIZATION: lambda: _Postgres("40001"),
+    Fault.DEADLOCK: lambda: _Postgres("40P01"),
+    Fault.BUSY: lambda: _Sqlite("SQLITE_BUSY"),
+    Fault.DISK_FULL: lambda: _Sqlite("SQLITE_FULL"),
+}
+
+
+def _driver_error(fault: Fault) -> Exception:
+    return sa.exc.DBAPIError("COMMIT", None, _DRIVER_ERRORS[fault]())
+
+
+def is_simulated(error: BaseException) -> bool:
+    """Whether a fault raised this, and no defect."""
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    return isinstance(cause, SimulatedOutage | _Postgres | _Sqlite)
+
+
+def _breaking(step: Step, error: Exception) -> Step:
     def breaks(*args: Any, **kwargs: Any) -> Sequence[Any]:
         step(*args, **kwargs)
-        raise SimulatedOutage("the connection is gone")
+        raise error
 
     return breaks
 
@@ -87,6 +129,7 @@ class Network:
     key_of: Callable[[WireRequest], str]
     owned_ids: Callable[[WireRequest], Sequence[str]]  # ids that links of other records have, for this one's remote
     underway: list[WireRequest] = field(default_factory=list)
+    heard: str | None = None  # the id that the last answer named
 
     def send(self, request: WireRequest) -> WireReply:
         """One request, and whatever becomes of it."""
@@ -96,7 +139,10 @@ class Network:
             self.wire.script.next(verb)
         if fault is Fault.REQUEST_LATE:
             self.underway.append(request)
-        return self.wire.send_now(request)
+        reply = self.wire.send_now(request)
+        if request.method == "POST" and reply.status == HTTPStatus.CREATED and reply.body_complete:
+            self.heard = str(json.loads(reply.body)["id"])
+        return reply
 
     def deliver(self, index: int) -> None:
         """A late request arrives; its answer goes nowhere."""

@@ -1,0 +1,153 @@
+"""`make mutants`: every closing rule switched off, one at a time; what the simulation and a named test find then.
+
+    python -m proof.mutants                     every rule, at most 500 seeds each
+    python -m proof.mutants --rules FENCE LATE  these alone; the figures of the others stay
+    python -m proof.mutants --plain recovery gates --minutes 10   plain mutation testing of these modules (`plain.py`)
+
+Each mutant runs in processes of its own: one that simulates seed after seed until an invariant breaks, one that runs
+the test that names the rule. A rule that neither notices fails the run, and so does one that the simulation should
+have noticed (`mutation.py` says which it cannot, and why).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from proof.databases import Databases
+from proof.figures import BUILD, ROOT, table, write_section
+from proof.mutation import MUTANTS, VARIABLE, Mutant
+from proof.simulation.seeds import Place, run
+
+SEEDS: Final = 500
+PYTEST: Final = ("-q", "-x", "-p", "proof.mutation", "-p", "no:cacheprovider", "-n", "0", "-k", "not postgresql")
+FIGURES: Final = BUILD / "mutants.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caught:
+    """What came of one mutant. `seed` is `None` where no seed found it, `broke` is what the first one broke."""
+
+    rule: str
+    seed: int | None
+    seeds: int  # how many were tried
+    broke: str
+    test_failed: bool
+
+    @property
+    def is_caught(self) -> bool:
+        """Whether everybody who should notice did."""
+        return self.test_failed and (self.seed is not None or bool(MUTANTS[self.rule].unseen))
+
+
+def hunt(mutant: Mutant, template: Path, home: Path, seeds: int) -> dict[str, Any]:
+    """Simulate with this rule off until something breaks; for a process of its own."""
+    mutant.off()
+    place = Place(template, home)
+    for seed in range(1, seeds + 1):
+        problems = run(seed, place).problems
+        if problems:
+            return {"seed": seed, "seeds": seed, "broke": problems[0].splitlines()[0]}
+    return {"seed": None, "seeds": seeds, "broke": ""}
+
+
+def examine(name: str, *, databases: Databases, seeds: int) -> Caught:
+    """One rule: the simulation and the named test, each in a process."""
+    mutant = MUTANTS[name]
+    _, home = databases.fresh("sqlite")
+    found: dict[str, Any] = {"seed": None, "seeds": 0, "broke": ""}
+    if not mutant.unseen:
+        template = databases.home / "template.sqlite"
+        asked = [sys.executable, "-m", "proof.mutants", "--hunt", name, str(template), str(home), str(seeds)]
+        found = json.loads(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", *PYTEST, mutant.test],
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: name},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tested.returncode not in {0, 1}:
+        raise RuntimeError(f"{mutant.test} did not run under {name}:\n{tested.stdout[-2_000:]}{tested.stderr[-2_000:]}")
+    return Caught(rule=name, test_failed=tested.returncode == 1, **found)
+
+
+def examine_all(names: Sequence[str], *, seeds: int, jobs: int) -> list[Caught]:
+    """These rules, side by side, in the order of the table."""
+    found: list[Caught] = []
+    started = time.monotonic()
+    with Databases(("sqlite",)) as databases, ThreadPoolExecutor(jobs) as pool:
+        for caught in pool.map(partial(examine, databases=databases, seeds=seeds), names):
+            found.append(caught)
+            says = "" if caught.is_caught else "  NOT CAUGHT"
+            seed = f"seed {caught.seed}" if caught.seed else f"no seed of {caught.seeds}"
+            test = "fails" if caught.test_failed else "PASSES"
+            sys.stderr.write(
+                f"{time.monotonic() - started:5.0f} s  {caught.rule:10} {seed}, its test {test}{says}\n"
+                f"          {caught.broke[:150]}\n"
+            )
+    return found
+
+
+def summary(found: Sequence[dict[str, Any]]) -> str:
+    """The table of the page."""
+    seen = [one["seed"] for one in found if one["seed"] is not None]
+    failed = sum(one["test_failed"] for one in found)
+    head = (
+        f"{len(found)} rules switched off: the simulation noticed {len(seen)}, within {max(seen, default=0)} seeds; "
+        f"the named test failed for {failed}."
+    )
+    rows = []
+    for one in found:
+        mutant = MUTANTS[one["rule"]]
+        broke = (
+            one["broke"].replace("|", "/")[:110] or f"not seen: {mutant.unseen or 'in ' + str(one['seeds']) + ' seeds'}"
+        )
+        test = mutant.test.rpartition("::")[2] + ("" if one["test_failed"] else " (passes)")
+        rows.append((mutant.name, mutant.decision, mutant.rule, broke, one["seed"] or "-", f"`{test}`"))
+    return (
+        f"{head}\n\n{table(('rule', 'decision', 'what it says', 'what broke', 'first seed', 'test that failed'), rows)}"
+    )
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--hunt"]:
+        name, template, home, seeds = sys.argv[2:]
+        sys.stdout.write(json.dumps(hunt(MUTANTS[name], Path(template), Path(home), int(seeds))) + "\n")
+        return 0
+    parser = argparse.ArgumentParser(prog="make mutants", description="Switch every closing rule off, one at a time.")
+    parser.add_argument("--rules", nargs="+", choices=[*MUTANTS], default=[*MUTANTS])
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds each rule is given at most")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--plain", nargs="*", metavar="MODULE", help="mutate these modules of protocol/ line by line")
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long plain mutation testing may take")
+    asked = parser.parse_args()
+    if asked.plain is not None:
+        from proof import plain
+
+        return plain.examine_modules(asked.plain or [*plain.MODULES], minutes=asked.minutes)
+    found = examine_all(asked.rules, seeds=asked.seeds, jobs=asked.jobs)
+    known = {one["rule"]: one for one in json.loads(FIGURES.read_text("utf-8"))} if FIGURES.exists() else {}
+    known |= {one.rule: asdict(one) for one in found}
+    figures = [known[name] for name in MUTANTS if name in known]
+    BUILD.mkdir(exist_ok=True)
+    FIGURES.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if len(figures) == len(MUTANTS):
+        write_section("mutants", summary(figures))
+    sys.stdout.write(summary(figures) + "\n")
+    return 0 if all(one.is_caught for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
