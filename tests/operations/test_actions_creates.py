@@ -511,6 +511,7 @@ def test_a_decision_about_a_row_that_changed_meanwhile_is_stale(stage: Stage) ->
     decide(stage, Verb.ADOPT, parked, argument="7")
     error = refused(stage, Verb.ADOPT, parked, argument="7", code=Code.STALE_VERSION)
     assert error.evidence["current"] == parked["row_version"] + 1
+    assert error.next_step == "look at it again: pushlink explain Person 1"
 
 
 @pytest.mark.rule("D-40")

@@ -17,7 +17,7 @@ from pushlink.protocol.replay import contract_digest
 from pushlink.store.certificates import read_trusted
 from pushlink.testing import verbs
 from pushlink.testing.collection import RemoteOptions
-from pushlink.testing.messages import reading
+from pushlink.testing.messages import creating, reading
 from pushlink.testing.scripted import ScriptedTransport
 
 PROBE: dict[str, Any] = {
@@ -201,6 +201,17 @@ def test_what_cannot_be_taken_away_is_named(make_stage: MakeStage, tmp_path: Pat
     stage.remote.script.always(verbs.answer(403, {}), when=lambda asked: asked.method == "DELETE")
     done = certified(stage, tmp_path, document(declare))
     assert (done.passed, done.left_over) == (True, ("1",))
+
+
+def test_an_answer_that_is_lost_is_told_with_its_reason(make_stage: MakeStage, tmp_path: Path) -> None:
+    """Whoever certifies reads why there was no answer, and no status that does not exist."""
+    declare, options = CLASSES["key"]
+    stage = at(make_stage, **options)
+    stage.remote.script.always(verbs.store_then_close(), when=creating)
+    done = certified(stage, tmp_path, document(declare))
+    [problem] = done.problems
+    assert problem.startswith("The create was not answered with a record: no answer (")
+    assert "None" not in problem + "".join(done.steps)
 
 
 def test_a_changed_create_is_another_contract(make_stage: MakeStage, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of, without_mirror
+from pushlink.flows.outcomes import Refused
 from pushlink.operations import words
 from pushlink.operations.explain import ActionState, Explanation, explain
 from pushlink.operations.words import Word
@@ -181,6 +182,15 @@ def test_a_freed_record_may_be_saved_again(stage: Stage) -> None:
     stage.sql("UPDATE pushlink_remote_link SET status = 'retired', locator_key = NULL, slot_key = NULL")
     stage.sql("UPDATE pushlink_push_attempt SET create_key = NULL")
     assert state_of(stage).state == "freed"
+
+
+def test_a_refused_first_save_does_not_read_as_a_freed_place(stage: Stage) -> None:
+    """What was refused after its slot was made has left nothing behind; no earlier create is spoken of."""
+    stage.credentials.current = None
+    assert isinstance(stage.save(1, **ADA), Refused)
+    assert stage.rows("push_slot")
+    assert not stage.rows("push_attempt")
+    assert state_of(stage).state == "unsaved"
 
 
 @pytest.mark.rule("LK-07", "D-15")

@@ -113,3 +113,9 @@ def test_help_needs_nothing_heavy() -> None:
         [sys.executable, "-c", LIGHT, ROOT / "src" / "pushlink"], check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_package_runs_as_a_module() -> None:
+    """`python -m pushlink` is the command, where its script is not on the path."""
+    done = subprocess.run([sys.executable, "-m", "pushlink", "--help"], check=True, capture_output=True, text=True)
+    assert "pushlink init && pushlink doctor" in done.stdout

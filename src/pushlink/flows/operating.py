@@ -146,7 +146,7 @@ class Acting:
 
     def stale(self) -> CallerError:
         """Somebody was quicker."""
-        return stale(self.decision, None)
+        return stale(self.decision, None, self.subject.slot)
 
 
 def refusal_of_words(decision: Decision) -> CallerError | None:
@@ -179,7 +179,7 @@ def lock_subject(conn: sa.Connection, decision: Decision) -> Subject:
         [attempt] = attempts.read_attempts(conn, [AttemptId(decision.target_id)])
         seen = attempt.row_version if attempt is not None else None
     if seen != decision.row_version:
-        raise stale(decision, seen)
+        raise stale(decision, seen, slot)
     return Subject(slot=slot, link=link, attempt=attempt)
 
 
@@ -227,13 +227,13 @@ def unknown(decision: Decision) -> CallerError:
     )
 
 
-def stale(decision: Decision, current: int | None) -> CallerError:
+def stale(decision: Decision, current: int | None, slot: SlotRow) -> CallerError:
     """The row is not the one that the operator looked at."""
     return CallerError(
         "The row has changed since it was looked at; nothing was done.",
         code=Code.STALE_VERSION,
         evidence={"target_id": decision.target_id, "seen": decision.row_version, "current": current},
-        next_step="look at it again: pushlink explain",
+        next_step=f"look at it again: pushlink explain {slot.source_object} {slot.source_record_id}",
     )
 
 

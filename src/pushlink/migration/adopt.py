@@ -86,7 +86,7 @@ def plan(
     object owns something (ID-04): what stands in a record may be of that one.
     """
     if out.exists():
-        raise CallerError(f"The file {str(out)!r} is there already; a manifest is never written over.")
+        raise _taken(out)
     tell = on_progress or (lambda _what, _done, _of: None)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".pushlink-adopt-") as home:
         folder = Path(home)
@@ -369,8 +369,13 @@ def _write(draft: Path, out: Path, header: Header, entries: Iterable[Entry], *, 
     try:
         os.link(draft, out)  # unlike a rename, it never takes the place of another file
     except FileExistsError as error:
-        raise CallerError(f"The file {str(out)!r} is there already; a manifest is never written over.") from error
+        raise _taken(out) from error
     if totals is None:
         msg = "a manifest ends with its totals"
         raise TypeError(msg)
     return totals
+
+
+def _taken(out: Path) -> CallerError:
+    said = f"The file {str(out)!r} is there already; a manifest is never written over."
+    return CallerError(said, next_step="name another file")

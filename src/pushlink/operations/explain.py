@@ -282,6 +282,8 @@ def _word(rows: _Rows, now: dt.datetime) -> tuple[Word, AttemptRow | None]:
         return said, open_update
     if open_create is not None and not closed:
         return _attempt_word(open_create, now), open_create
+    if link is None and create is None:
+        return words.UNSAVED, None  # a refused save left the slot, and nothing under it
     if not closed:
         return (words.BLOCKED, create) if rows.blocks_create else (words.FREED, None)
     if open_update is not None:

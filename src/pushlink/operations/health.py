@@ -324,7 +324,7 @@ def _packs(conn: Connection) -> Check:
         return Check(
             name="packs",
             verdict=Verdict.FAIL,
-            message=f"{len(said)} installed actions cannot be used. The first: {said[0]}",
+            message=f"Installed actions that cannot be used: {len(said)}. The first: {said[0]}",
             evidence={"problems": said},
             next_step="pushlink pack list",
         )
@@ -336,7 +336,7 @@ def _packs(conn: Connection) -> Check:
             next_step="pushlink pack apply FILE",
         )
     actions = len(catalog.all_actions())
-    return _ok("packs", f"{len(installs)} packs with {actions} actions are installed, and all can be used.")
+    return _ok("packs", f"All that is installed can be used: packs {len(installs)}, actions {actions}.")
 
 
 def _problems(conn: Connection, catalog: ActiveCatalog) -> list[str]:
@@ -362,11 +362,11 @@ def _credentials(conn: Connection, credentials: Credentials) -> Check:
         return Check(
             name="credentials",
             verdict=Verdict.FAIL,
-            message=f"{len(missing)} of {len(wanted)} credentials are not there. {missing[0]}",
+            message=f"Missing credentials: {len(missing)} of {len(wanted)}. {missing[0]}",
             evidence={"missing": missing},
             next_step="set the variable or write the file that it names",
         )
-    return _ok("credentials", f"All {len(wanted)} credentials that packs name are there.")
+    return _ok("credentials", f"Every credential that a pack names is there: {len(wanted)}.")
 
 
 def _references(catalog: ActiveCatalog) -> list[tuple[str, str]]:

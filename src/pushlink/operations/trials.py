@@ -140,12 +140,17 @@ def _try(trying: _Trying, request: FrozenRequest) -> None:
 
 def _create(trying: _Trying, request: FrozenRequest, what: str, *, in_doubt: bool) -> str | None:
     """Send the create, and the id that its answer names; `None` where a worker would not know it."""
-    _, verdict = _send_create(trying, request, in_doubt=in_doubt)
-    trying.steps.append(f"{what}: {verdict.row} (status {verdict.evidence['status']}), {verdict.effect.value}")
+    reply, verdict = _send_create(trying, request, in_doubt=in_doubt)
+    trying.steps.append(f"{what}: {verdict.row} ({_seen(reply)}), {verdict.effect.value}")
     if verdict.effect is not Effect.APPLIED or verdict.remote_id is None:
-        trying.problems.append(f"{what.capitalize()} was not answered with a record: {verdict.row}.")
+        trying.problems.append(f"{what.capitalize()} was not answered with a record: {verdict.row} ({_seen(reply)}).")
         return None
     return verdict.remote_id
+
+
+def _seen(reply: StoredReply) -> str:
+    """The status of an answer, or why there is none."""
+    return f"status {reply.status}" if reply.status is not None else reply.error_text or f"error: {reply.error}"
 
 
 def _send_create(trying: _Trying, request: FrozenRequest, *, in_doubt: bool) -> tuple[StoredReply, Verdict]:
@@ -169,9 +174,7 @@ def _repeat(trying: _Trying, request: FrozenRequest, remote_id: str) -> None:
     """The same bytes again, read as after a lost first answer: the same record, and no other one."""
     contract = trying.action.contract
     reply, verdict = _send_create(trying, request, in_doubt=True)
-    trying.steps.append(
-        f"the same bytes again: {verdict.row} (status {verdict.evidence['status']}), {verdict.effect.value}"
-    )
+    trying.steps.append(f"the same bytes again: {verdict.row} ({_seen(reply)}), {verdict.effect.value}")
     if verdict.effect is not Effect.APPLIED or verdict.remote_id is None:
         trying.problems.append(f"The repeat was not answered as the pack says: {verdict.row}.")
     elif verdict.remote_id != remote_id:
@@ -191,7 +194,7 @@ def _another_body(trying: _Trying) -> None:
     if key is None:
         return
     reply, verdict = _send_create(trying, _rendered(trying, trying.nonce[::-1]), in_doubt=True)
-    trying.steps.append(f"another body under the key: {verdict.row} (status {verdict.evidence['status']})")
+    trying.steps.append(f"another body under the key: {verdict.row} ({_seen(reply)})")
     if not any_holds(key.mismatch, reply):
         trying.problems.append(f"Another body under the same key was not refused as the pack says: {verdict.row}.")
 
@@ -228,9 +231,9 @@ def _ask_by_stamp(trying: _Trying, request: FrozenRequest, lookup: StampLookUp, 
 
 def _read_back(trying: _Trying, remote_id: str) -> None:
     reply = _ask_path(trying, "GET", trying.probe.read, _names(trying, remote_id), {})
-    trying.steps.append(f"reading it back: status {reply.status}")
+    trying.steps.append(f"reading it back: {_seen(reply)}")
     if reply.status not in _DONE:
-        trying.problems.append(f"The record cannot be read back: status {reply.status}.")
+        trying.problems.append(f"The record cannot be read back: {_seen(reply)}.")
 
 
 def _count(trying: _Trying, request: FrozenRequest) -> None:
@@ -245,7 +248,7 @@ def _count(trying: _Trying, request: FrozenRequest) -> None:
     body = read_body(reply)
     items = None if isinstance(body, NoId) else jsontext.resolve(body, count.items)
     found = len(items) if isinstance(items, list) and reply.status in _DONE else None
-    trying.steps.append(f"counting: {'no list' if found is None else found}, status {reply.status}")
+    trying.steps.append(f"counting: {'no list' if found is None else found}, {_seen(reply)}")
     if found != 1:
         trying.problems.append(f"The remote counts {'nothing that is a list' if found is None else found}, wanted 1.")
 
@@ -254,7 +257,7 @@ def _take_away(trying: _Trying) -> tuple[str, ...]:
     left = []
     for remote_id in trying.ids:
         reply = _ask_path(trying, trying.probe.delete_method, trying.probe.delete, _names(trying, remote_id), {})
-        trying.steps.append(f"taking {remote_id} away: status {reply.status}")
+        trying.steps.append(f"taking {remote_id} away: {_seen(reply)}")
         if reply.status not in _DONE and reply.status not in _GONE:
             left.append(remote_id)
     return tuple(left)

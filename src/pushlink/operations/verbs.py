@@ -1,8 +1,7 @@
-"""The verbs that may follow a state: what each does, and the command to type where this release has one.
+"""The verbs that may follow a state: what each does, and the command to type.
 
 What anybody may type is listed here; what an operator may decide comes from `protocol/verbs.py`, with a command that
-names the row and the version that was seen. A verb without a command is named all the same, so that nobody mends a row
-by hand in the meantime.
+names the row and the version that was seen.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from pushlink.protocol.verbs import Verb as Decidable
 @dataclass(frozen=True, slots=True)
 class _Known:
     says: str
-    command: tuple[str, ...] | None = None
+    command: tuple[str, ...]
     about_record: bool = True  # the command takes the object and the id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """One verb that a state allows. `command` is `None` where this release has none yet."""
+    """One verb that a state allows, and the command that carries it out."""
 
     name: str
     says: str
-    command: str | None
+    command: str
 
 
 _VERBS: Final[Mapping[str, _Known]] = {
@@ -91,9 +90,7 @@ _OPTIONS: Final[Mapping[Decidable, str]] = {
 }
 
 
-def _command(known: _Known, source_object: str, record_id: str, tenant: str) -> str | None:
-    if known.command is None:
-        return None
+def _command(known: _Known, source_object: str, record_id: str, tenant: str) -> str:
     words = ["pushlink", *known.command]
     if known.about_record:
         words += [source_object, "--id", record_id] if words[-1] == "--object" else [source_object, record_id]

@@ -41,7 +41,8 @@ def write_new(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
     except FileExistsError as error:
-        raise CallerError(f"The file {str(path)!r} is there already; a manifest is never written over.") from error
+        said = f"The file {str(path)!r} is there already; a manifest is never written over."
+        raise CallerError(said, next_step="name another file") from error
     except OSError as error:
         raise CallerError(f"The file {str(path)!r} cannot be written: {error}.") from error
 

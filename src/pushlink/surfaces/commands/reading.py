@@ -207,8 +207,7 @@ def _show_action(output: Output, action: ActionState) -> None:
     if action.cause.next_step:
         output.say(f"  advice     {action.cause.next_step}")
     for verb in action.verbs:
-        typed = f": {verb.command}" if verb.command else " (no command in this release yet)"
-        output.say(f"  may        {verb.name}{typed}", f"               {verb.says}")
+        output.say(f"  may        {verb.name}: {verb.command}", f"               {verb.says}")
 
 
 def history(
