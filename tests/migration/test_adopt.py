@@ -30,11 +30,11 @@ from pushlink.errors import CallerError, Code
 from pushlink.flows.outcomes import Queued, Refused, Reserved
 from pushlink.migration import adopt, adopt_apply, batches
 from pushlink.operations.actions import Decision, OperatorTerms, act
+from pushlink.operations.verifying import verify
 from pushlink.protocol.adoption import Because
 from pushlink.protocol.snapshots import canonical
 from pushlink.protocol.states import BLOCKING, AttemptStatus
 from pushlink.protocol.verbs import Verb
-from pushlink.store.audit import broken_links
 from pushlink.store.tables import METADATA
 from pushlink.testing import verbs
 from pushlink.testing.messages import Asked, creating
@@ -653,7 +653,7 @@ def test_each_adoption_has_a_receipt_and_each_batch_its_place_in_the_audit(
     assert [json.loads(action["after"])["links"] for action in actions] == [2, 1]
     assert {(action["actor"], action["reason"], action["target_id"]) for action in actions} == {(ACTOR, REASON, "op-1")}
     with stage.engine.begin() as conn:
-        assert not broken_links(conn)
+        assert not verify(conn).broken
 
 
 @pytest.mark.rule("MG-06")

@@ -15,7 +15,7 @@ HERE = ("protocol/manifest.py", "protocol/receipts.py", "store/revalidation.py",
 #: The rooms that the entry points import, directly or not; the contract of pyproject.toml says what they may not.
 ALLOWED = re.compile(
     r"pushlink\.(?:errors|migration\.running|packs\.model|protocol(?:\.\w+)?"
-    r"|store\.(?:access|active|\w+_tables|audit|catalog|columns|dialect(?:\.\w+)?|registry"
+    r"|store\.(?:access|active|\w+_tables|audit|catalog|chains|columns|dialect(?:\.\w+)?|registry"
     r"|revalidation|revision|rows|tables))"
 )
 
@@ -65,6 +65,7 @@ def test_nothing_else_of_the_source_reads_receipts() -> None:
     assert {name for name in naming if "migrations/" not in name} <= {
         "store/tables.py",
         "store/revalidation.py",
+        "store/chains.py",
         "protocol/receipts.py",
     }
     importing = {
@@ -73,6 +74,15 @@ def test_nothing_else_of_the_source_reads_receipts() -> None:
         if re.search(r"protocol\.(?:receipts|manifest)\b|store\.revalidation\b|import revalidation\b", path.read_text())
     }
     assert not {name for name in importing if name.startswith(("flows/", "adapters/", "worker", "orm", "operations/"))}
+    verifying = {
+        path.relative_to(SRC / "pushlink").as_posix()
+        for path in (SRC / "pushlink").rglob("*.py")
+        if re.search(r"store\.chains\b|import .*\bchains\b", path.read_text())
+    }
+    assert verifying == {
+        "operations/verifying.py",
+        *(f"migration/{name}.py" for name in ("adopt_apply", "adopt_rollback", "rebind", "revalidate")),
+    }
 
 
 @pytest.mark.rule("RV-01")

@@ -28,6 +28,7 @@ from pushlink.flows.outcomes import Refused
 from pushlink.migration import revalidate
 from pushlink.migration.revalidate import Verdict
 from pushlink.operations.actions import Decision, OperatorTerms, act
+from pushlink.operations.verifying import verify
 from pushlink.protocol.manifest import (
     Manifest,
     MappingState,
@@ -40,7 +41,6 @@ from pushlink.protocol.receipts import GENESIS, rollback_of
 from pushlink.protocol.snapshots import Digest, InstallId, LinkKey
 from pushlink.protocol.states import BLOCKING, LEASED, UPDATE_IN_FLIGHT, AttemptStatus
 from pushlink.protocol.verbs import Verb
-from pushlink.store.audit import broken_links
 from pushlink.store.tables import METADATA
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating, updating
@@ -195,7 +195,7 @@ def test_an_apply_is_in_the_audit_of_operators(stage: Stage) -> None:
     assert action["target_id"] == "op-1"
     assert manifest.digest in action["evidence"]
     with stage.engine.begin() as conn:
-        assert not broken_links(conn)
+        assert not verify(conn).broken
 
 
 # ------------------------------------------------------------------------------------------------ rehearsal

@@ -24,9 +24,9 @@ from operations.operators import (
 from pushlink.adapters.policy import AllowAllAuthority
 from pushlink.errors import CallerError, Code
 from pushlink.operations.actions import OperatorTerms
+from pushlink.operations.verifying import verify
 from pushlink.protocol.verbs import Verb
 from pushlink.store.access import reading
-from pushlink.store.audit import broken_links
 from pushlink.testing import verbs
 from pushlink.testing.collection import RemoteOptions
 from pushlink.testing.messages import creating
@@ -78,7 +78,7 @@ def test_a_decision_is_in_the_history_and_in_the_audit_with_who_and_why(stage: S
     assert json.loads(action["before"])["row_version"] == parked["row_version"]
     assert json.loads(action["after"])["status"] == "writeback_pending"
     with reading(stage.engine) as conn:
-        assert broken_links(conn) == []
+        assert verify(conn).broken == ()
 
 
 def test_an_adopted_id_acknowledges_no_version(stage: Stage) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -15,19 +14,19 @@ import sqlalchemy as sa
 from flows.family import PARENT, Family
 from flows.stage import PERSON, MakeStage, Stage, action_of, pack_with
 from flows.test_associations import TIE
+from flows.test_replays import staged as replayed
 from flows.test_stamp_lookups import staged as stamped
 from operations.operators import create_of, decide, lost_create, refused, settle
 from pushlink.adapters.vault import OVERHEAD_BYTES, KeyVault
-from pushlink.errors import Code, ConfigurationError
-from pushlink.flows.create import sendable
+from pushlink.errors import ConfigurationError
 from pushlink.operations import keeping
 from pushlink.operations.explain import explain
 from pushlink.operations.keeping import Rekeyed, Run
 from pushlink.ports import Vault
 from pushlink.protocol.sealing import Plain
-from pushlink.protocol.states import CreateEvent
+from pushlink.protocol.snapshots import LinkKey, write_time
 from pushlink.protocol.verbs import Verb
-from pushlink.store.lifecycle import Move
+from pushlink.store.reads import read_timeline
 from pushlink.store.tables import METADATA
 from pushlink.testing import verbs
 from pushlink.testing.collection import RemoteOptions
@@ -396,17 +395,28 @@ def test_a_worker_without_the_key_sends_nothing_and_one_with_it_goes_on(make_sta
 
 
 @pytest.mark.rule("D-07")
-def test_what_is_in_doubt_and_cannot_be_read_is_parked(make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay of bytes that nobody can read is none: the doubt stays, for a person."""
-    stage = make_stage(vault=OLD)
+@pytest.mark.parametrize("name", ["key", "upsert"])
+def test_what_is_in_doubt_and_cannot_be_read_is_parked(make_stage: MakeStage, name: str) -> None:
+    """A replay of bytes that nobody can read is none: nothing is sent, and the doubt stays, for a person."""
+    stage = replayed(lambda **options: make_stage(vault=OLD, **options), name)
+    stage.remote.script.next(verbs.store_then_close(), when=lambda asked: asked.method in {"POST", "PUT"})
     stage.save(1, **ADA)
-    [claimed] = stage.claim()
-    monkeypatch.setattr("pushlink.flows.create.judge_create", lambda _claimed: None)  # a contract covers one more send
-    doubtful = replace(claimed, attempt=replace(claimed.attempt, in_doubt=True))
-    assert not isinstance(sendable(doubtful, stage.world), Move)  # type: ignore[arg-type]
-    stop = sendable(doubtful, other(stage, make_stage, NEW).world)  # type: ignore[arg-type]
-    assert isinstance(stop, Move)
-    assert (stop.event, stop.reason_code, stop.hold) == (CreateEvent.DOUBT, Code.BODY_UNREADABLE, None)
+    stage.run(stage.claim())
+    waiting = stage.attempt()
+    assert (waiting["status"], waiting["in_doubt"]) == ("pending", True)
+    stage.clock_forward(minutes=1)
+    sends = stage.sends
+    lost = other(stage, make_stage, NEW)
+    lost.drain()
+    parked = lost.attempt()
+    assert (parked["status"], parked["reason_code"], parked["hold_code"], parked["in_doubt"]) == (
+        "ambiguous_remote_effect",
+        "body_unreadable",
+        None,
+        True,
+    )
+    assert json.loads(parked["detail"])["unread"] == "key_missing"
+    assert lost.sends == sends
 
 
 FOLLOWUP = {
@@ -509,10 +519,25 @@ def test_contents_are_erased_after_their_time_and_digests_stay(make_stage: MakeS
 
 
 def test_an_erased_record_goes_on_as_before(make_stage: MakeStage) -> None:
-    """The same save is still unchanged, another one is sent, and people are told what was erased and when."""
+    """People are told what was erased and when; the same save is still unchanged, and another one is sent."""
     stage = make_stage(vault=OLD)
     aged(stage)
+    before = stage.attempts(link_key=stage.slot(1)["link_key"])
+    digests = {row["attempt_id"]: row["body_digest"] for row in stage.rows("push_request")}
     keeping.erase(keeper(stage), days=30)
+    now = stage.fixed.now(None)  # type: ignore[arg-type]
+    with stage.engine.begin() as conn:
+        shown = explain(conn, "Person", "1", now=now, world=stage.world).actions[0]
+        moments = read_timeline(conn, [LinkKey(before[0]["link_key"])]).rows
+        young = explain(conn, "Person", "5", now=now, world=stage.world).actions[0]
+    told = cast("list[dict[str, object]]", shown.evidence["erased"])
+    newest = [before[0]["id"], before[-1]["id"]]
+    assert [(each["attempt_id"], each["body_digest"]) for each in told] == [(one, digests[one]) for one in newest]
+    assert all(each["body_size"] and each["body_erased_at"] == write_time(now) for each in told)
+    answers = [moment.evidence for moment in moments if moment.event == "reply"]
+    assert [each["body_erased_at"] for each in answers] == [write_time(now)] * 3
+    assert all(each["body_size"] for each in answers)
+    assert "erased" not in young.evidence
     sends = stage.sends
     stage.save(1)
     stage.drain()

@@ -301,6 +301,32 @@ def test_the_database_is_kept_by_the_commands_of_its_section(local_shop: Shop) -
     assert shop.json("verify")["is_whole"] is True
 
 
+@pytest.mark.rule("SY-03")
+def test_the_audit_is_held_against_its_chain_and_anchors(local_shop: Shop) -> None:
+    """As the section says: places, kinds and exit codes, and only what holds is kept as an anchor."""
+    shop, anchors = local_shop, local_shop.home / "anchors.jsonl"
+    [lines] = blocks("The audit")
+    type_all(shop, [line.replace("anchors.jsonl", str(anchors)) for line in lines if "export" not in line])
+    decisions.decided(shop, "abandon", decisions.held(shop, NOTE))
+    found = shop.json("verify", "--anchor", anchors)
+    assert (found["is_whole"], found["anchors"], found["breaks"], found["broken"]) == (True, 1, 0, [])
+    assert len(anchors.read_text().splitlines()) == 2
+    assert "2 earlier anchors hold" in shop.run("verify", "--anchor", anchors).out
+    shop.sql("DROP TRIGGER pushlink_operator_action_keeps_rows")
+    shop.sql("DELETE FROM pushlink_operator_action WHERE verb = :verb", verb="abandon")
+    assert shop.json("verify")["is_whole"] is True
+    cut = shop.json("verify", "--anchor", anchors, code=1)
+    assert [(b["chain"], b["kind"], b["place"]) for b in cut["broken"]][:1] == [
+        ("decision", "truncated", found["actions"])
+    ]
+    assert cut["breaks"] == 2
+    assert len(anchors.read_text().splitlines()) == 3
+    said = shop.run("verify", "--anchor", anchors)
+    assert (said.code, "truncated" in said.out) == (1, True)
+    anchors.write_text("no anchor\n")
+    assert shop.json("verify", "--anchor", anchors, code=2)["error"]["evidence"]["line"] == 1
+
+
 def actions_of(shop: Shop) -> list[dict[str, Any]]:
     """What was done to the whole deployment, from the table: no record's history has it."""
     import sqlalchemy as sa

@@ -41,6 +41,7 @@ from pushlink.store import lifecycle, requests, slots
 from pushlink.store.access import Connection, Engine, reading
 from pushlink.store.active import ActiveAction
 from pushlink.store.audit import OperatorAction, record_actions
+from pushlink.store.chains import left_receipts
 from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import NewAttempt, NewLink
 from pushlink.store.revalidation import row_of
@@ -332,7 +333,7 @@ class _Batch:
             after={"links": len(entries), "first": entries[0].link_key, "last": entries[-1].link_key},
             evidence={"manifest_digest": self._digest},
         )
-        record_actions(self._conn, [action], now=self._now)
+        record_actions(self._conn, [left_receipts(self._conn, action, now=self._now)], now=self._now)
 
     def _draft(self, entry: Adoptable, link: LinkRow, slot: SlotRow) -> dict[str, object]:
         return {

@@ -26,6 +26,7 @@ from pushlink.store import attempts, decisions, lifecycle, slots
 from pushlink.store.access import Connection, Engine, reading
 from pushlink.store.attempts import OpenAttempts
 from pushlink.store.audit import OperatorAction, record_actions
+from pushlink.store.chains import left_receipts
 from pushlink.store.lifecycle import LinkMove
 from pushlink.store.revalidation import HeldLink, lock_holders
 from pushlink.store.rows import SlotRow
@@ -179,7 +180,7 @@ class _Batch:
             target_id=self._ordered.operation_id,
             after={"links": len(keys), "first": keys[0], "last": keys[-1]},
         )
-        record_actions(self._conn, [action], now=self._now)
+        record_actions(self._conn, [left_receipts(self._conn, action, now=self._now)], now=self._now)
 
     def _move(
         self, receipts: Sequence[AdoptionReceipt], event: LinkEvent, status: LinkStatus, row_version: int

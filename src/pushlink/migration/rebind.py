@@ -34,6 +34,7 @@ from pushlink.store import rebinds as rows
 from pushlink.store.access import Connection, Engine, reading, writing
 from pushlink.store.active import ActiveAction, CatalogReader
 from pushlink.store.audit import OperatorAction, record_actions
+from pushlink.store.chains import left_receipts
 from pushlink.store.registry import SlotKind
 from pushlink.store.revalidation import announce, lock_catalog, rehearsing
 
@@ -308,7 +309,7 @@ class _Run:
             after={"slot": parts_of(manifest.new), "records": len(manifest.members), "old_status": status.value},
             evidence={"manifest_digest": manifest.digest, "approval_digest": manifest.approval.digest},
         )
-        record_actions(self.conn, [action], now=self.now)
+        record_actions(self.conn, [left_receipts(self.conn, action, now=self.now)], now=self.now)
         return status.value
 
     def _done(self, verdict: Verdict, old_status: str | None) -> Done:

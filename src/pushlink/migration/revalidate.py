@@ -42,6 +42,7 @@ from pushlink.store import revalidation as rows
 from pushlink.store.access import Connection, Engine, reading, writing
 from pushlink.store.active import ActiveCatalog, CatalogReader
 from pushlink.store.audit import OperatorAction, record_actions
+from pushlink.store.chains import left_receipts
 from pushlink.store.revalidation import MappingMove
 from pushlink.store.rows import LinkRow
 
@@ -337,7 +338,7 @@ class _Run:
             after={"links": len(manifest.members)},
             evidence={"manifest_digest": manifest.digest, "approval_digest": manifest.approval.digest},
         )
-        record_actions(self._conn, [action], now=self._now)
+        record_actions(self._conn, [left_receipts(self._conn, action, now=self._now)], now=self._now)
 
     def _refusal(self, said: str) -> CallerError:
         shown = self._conflicts[:CONFLICTS_SHOWN_MAX]

@@ -41,7 +41,7 @@ from pushlink.store import reads
 from pushlink.store.access import Connection
 from pushlink.store.active import ActiveAction, ActiveCatalog, CatalogReader
 from pushlink.store.catalog import read_deployment
-from pushlink.store.reads import ReplyRow, read_object
+from pushlink.store.reads import ErasedRow, ReplyRow, read_object
 from pushlink.store.rows import AttemptRow, LinkRow, SlotRow, read_names, slots_of
 
 
@@ -222,6 +222,7 @@ def _state(conn: Connection, rows: _Rows, catalog: ActiveCatalog, now: dt.dateti
     contract = contract_state(conn, world, attempt, now=now)
     slot, link = rows.slot, rows.link
     replies = reads.read_replies(conn, [attempt.id], limit=3) if attempt is not None else []
+    erased = reads.read_erased(conn, [each.id for each in (rows.create, rows.update) if each is not None])
     may_follow = verbs(
         word.verbs, source_object=slot.source_object, record_id=slot.source_record_id, tenant=slot.tenant
     )
@@ -238,7 +239,8 @@ def _state(conn: Connection, rows: _Rows, catalog: ActiveCatalog, now: dt.dateti
         cause=_cause(word, attempt, link),
         evidence=_evidence(word, rows, attempt, replies)
         | ({"contract": contract.shown()} if contract else {})
-        | ({"delayed_by": [delay.shown() for delay in delays]} if delays else {}),
+        | ({"delayed_by": [delay.shown() for delay in delays]} if delays else {})
+        | ({"erased": [_erased_shown(each) for each in erased]} if erased else {}),
         since=_since(rows, attempt),
         waits_for=_waits_for(word, attempt, delays, now),
         versions=Versions(
@@ -375,6 +377,17 @@ def _reply_shown(reply: ReplyRow) -> dict[str, object]:
         "row": reply.verdict.get("row"),
         "candidates": reply.verdict.get("candidates", []),
         "late": reply.late,
+    } | ({"body_size": reply.body_size, "body_erased_at": write_time(reply.erased_at)} if reply.erased_at else {})
+
+
+def _erased_shown(row: ErasedRow) -> dict[str, object]:
+    """What is left of a body whose time was over."""
+    return {
+        "attempt_id": row.attempt_id,
+        "freeze": row.freeze,
+        "body_digest": row.body_digest,
+        "body_size": row.body_size,
+        "body_erased_at": write_time(row.erased_at),
     }
 
 

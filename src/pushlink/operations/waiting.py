@@ -1,4 +1,4 @@
-"""Everything that waits for a person, by cause, with the commands to type; and exports, and the audit's check."""
+"""Everything that waits for a person, by cause, with the commands to type; and exports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pushlink.operations.reasons import reason_of
 from pushlink.operations.verbs import Verb, verbs
 from pushlink.operations.words import HOLDS
 from pushlink.protocol.snapshots import write_time
-from pushlink.store import audit, waiting
+from pushlink.store import waiting
 from pushlink.store.access import Connection
 from pushlink.store.slots import read_slots
 from pushlink.store.waiting import WaitingRow
@@ -63,16 +63,6 @@ class StuckGroup:
     rows: tuple[Stuck, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """Whether the audit's chain holds, and where it does not."""
-
-    is_whole: bool
-    actions: int
-    head: str | None
-    broken: tuple[int, ...]
-
-
 def stuck(conn: Connection, *, tenant: str = "", samples: int = SAMPLES) -> tuple[StuckGroup, ...]:
     """What waits for a person, by kind and cause."""
     groups = []
@@ -105,13 +95,6 @@ def export(
         for row in waiting.read_all(conn, kind, tenant=tenant, after=begin):
             plain = {name: write_time(v) if isinstance(v, dt.datetime) else v for name, v in row.items()}
             yield json.dumps({"kind": kind, **plain}, ensure_ascii=False, sort_keys=True)
-
-
-def verify(conn: Connection) -> Verified:
-    """Hold every operator action against its seal and its place in the chain."""
-    broken = audit.broken_links(conn)
-    count, head = audit.read_head(conn)
-    return Verified(is_whole=not broken, actions=count, head=head, broken=tuple(broken))
 
 
 def _reason(code: str) -> tuple[str, str]:

@@ -16,11 +16,11 @@ from typing import Any, Final, Generic, TypeVar, cast
 import sqlalchemy as sa
 
 from pushlink.errors import CallerError
-from pushlink.protocol.snapshots import AttemptId, LinkKey, Names, read_time, write_time
+from pushlink.protocol.snapshots import AttemptId, Digest, LinkKey, Names, read_time, write_time
 from pushlink.protocol.states import LEASED, AttemptStatus, Hold, LinkStatus, Operation
 from pushlink.store.catalog import InstallRow
 from pushlink.store.dialect import array_rows
-from pushlink.store.rows import AttemptRow, LinkRow, SlotRow, columns_of, read_names, read_row
+from pushlink.store.rows import AttemptRow, LinkRow, SlotRow, columns_of, read_names, read_row, read_rows
 from pushlink.store.tables import (
     UtcTime,
     attempt_event,
@@ -68,6 +68,7 @@ class ReplyRow:
     status: int | None
     body_size: int
     body_complete: bool
+    erased_at: dt.datetime | None  # when its body was erased; size and verdict are kept
     error: str | None
     verdict: Mapping[str, object]
     candidate_id: str | None
@@ -90,6 +91,17 @@ class Moment:
     actor: str | None
     reason: str | None
     evidence: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedRow:
+    """A frozen request whose body was erased: which one, and what is kept of the body."""
+
+    attempt_id: AttemptId
+    freeze: int
+    body_digest: Digest
+    body_size: int | None
+    erased_at: dt.datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +241,15 @@ def read_frozen_names(conn: sa.Connection, ids: Sequence[AttemptId]) -> dict[Att
     return {row.attempt_id: read_names(row.names) for row in conn.execute(statement)}
 
 
+def read_erased(conn: sa.Connection, ids: Sequence[AttemptId]) -> list[ErasedRow]:
+    """The requests of these attempts whose bodies were erased, in the order of their freezes."""
+    if not ids:
+        return []
+    t = push_request
+    statement = sa.select(*columns_of(ErasedRow, t)).where(t.c.attempt_id.in_(ids), t.c.erased_at.is_not(None))
+    return read_rows(ErasedRow, conn.execute(statement.order_by(t.c.attempt_id, t.c.freeze)))
+
+
 def read_replies(conn: sa.Connection, ids: Sequence[AttemptId], *, limit: int = PAGE_MAX) -> list[ReplyRow]:
     """The newest replies to these attempts, newest first."""
     if not ids:
@@ -325,6 +346,7 @@ def _reply_moments(conn: sa.Connection, ids: Sequence[int]) -> Iterator[Moment]:
                 "status": reply.status,
                 "error": reply.error,
                 "body_size": reply.body_size,
+                **({"body_erased_at": write_time(reply.erased_at)} if reply.erased_at else {}),
                 "candidate_id": reply.candidate_id,
                 "verdict": reply.verdict,
             },
@@ -409,6 +431,7 @@ _REPLY: Final = tuple(
         "status",
         "body_size",
         "body_complete",
+        "erased_at",
         "trace",
         "verdict",
         "candidate_id",
@@ -427,6 +450,7 @@ def _reply(row: Mapping[str, Any] | sa.RowMapping) -> ReplyRow:
         status=row["status"],
         body_size=row["body_size"],
         body_complete=row["body_complete"],
+        erased_at=row["erased_at"],
         error=str(error) if error else None,
         verdict=read_object(row["verdict"]),
         candidate_id=row["candidate_id"],

@@ -26,6 +26,7 @@ from pushlink.surfaces.commands import (
     saving,
     setup,
     slots,
+    verifying,
     watching,
     working,
 )
@@ -116,6 +117,7 @@ for module in (
     slots,
     operating,
     watching,
+    verifying,
     keeping,
 ):
     module.register(app)

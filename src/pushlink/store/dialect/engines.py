@@ -82,7 +82,7 @@ def read_only(engine: sa.Engine) -> sa.Engine:
     """The same engine for readers: its transactions see one moment and wait for no writer."""
     if engine.dialect.name == "sqlite":
         return engine.execution_options(pushlink_read_only=True)
-    return engine.execution_options(postgresql_readonly=True)
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 def lift_idle_limit(conn: sa.Connection) -> None:

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from pushlink.errors import CallerError, Code
+from pushlink.surfaces.bars import progress_bars
 from pushlink.surfaces.exits import Exit
 from pushlink.surfaces.opening import open_runtime
 from pushlink.surfaces.options import ConfigOption, JsonOption, ObjectArgument, TenantOption, examples
@@ -125,7 +125,7 @@ def plan(
             destination_value=value,
         )
         remote = asking(runtime.world, runtime.transport(), rate=rate) if verify_remote else nullcontext()
-        with remote as verification, _progress(output) as tell:
+        with remote as verification, progress_bars(output) as tell:
             totals = adopt.plan(
                 runtime.engine,
                 runtime.world,
@@ -156,7 +156,7 @@ def apply(
 
     output = Output(as_json=as_json)
     read = adopt_apply.read_manifest(file)
-    with open_runtime(config) as runtime, _rows(results, show_refused) as rows, _progress(output) as tell:
+    with open_runtime(config) as runtime, _rows(results, show_refused) as rows, progress_bars(output) as tell:
         done = adopt_apply.apply(
             runtime.engine,
             runtime.world,
@@ -192,7 +192,7 @@ def rollback(
     from pushlink.store.access import reading
 
     output = Output(as_json=as_json)
-    with open_runtime(config) as runtime, _rows(results, show_refused) as rows, _progress(output) as tell:
+    with open_runtime(config) as runtime, _rows(results, show_refused) as rows, progress_bars(output) as tell:
         actor = _operator(runtime, token_file, tenant)
         with reading(runtime.engine) as conn:
             approver = approving(conn, approver_token_file, tenant=tenant, now=runtime.world.clock.now(conn))
@@ -315,31 +315,6 @@ def _plain(totals: Totals) -> dict[str, object]:
 def _say_refused(output: Output, refused: Mapping[str, int], listed: list[dict[str, str]]) -> None:
     output.say(*(f"  {because}: {count}" for because, count in sorted(refused.items())))
     output.say(*(f"    {row['record_id']}: {row['because']}: {row['detail']}" for row in listed))
-
-
-@contextmanager
-def _progress(output: Output) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar with counts and a rate; without a terminal nothing is drawn."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]:>7.0f}/s"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=output.err, transient=True, disable=not output.err.is_terminal) as bar:
-        tasks: dict[str, tuple[Any, float]] = {}
-
-        def tell(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total, rate=0.0), time.monotonic()
-            task, begun = tasks[what]
-            rate = done / max(time.monotonic() - begun, 0.001)
-            bar.update(task, completed=done, total=total, rate=rate)
-
-        yield tell
 
 
 def register(app: typer.Typer) -> None:

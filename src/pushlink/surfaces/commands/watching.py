@@ -1,4 +1,4 @@
-"""stuck, export, verify, and principals: what waits for people, what is there, and who may decide."""
+"""stuck, export, and principals: what waits for people, what is there, and who may decide."""
 # ruff: noqa: PLC0415 - what is heavy is imported when a command runs, so that --help answers at once
 
 from __future__ import annotations
@@ -125,24 +125,6 @@ def export(
         output.say(f"{lines} lines in {file}.")
 
 
-def verify(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Hold the audit of operators' decisions against its chain of hashes; exit 1 when it does not hold."""
-    from pushlink.operations import waiting
-    from pushlink.store.access import reading
-
-    output = Output(as_json=as_json)
-    with open_runtime(config) as runtime, reading(runtime.engine) as conn:
-        found = waiting.verify(conn)
-    if as_json:
-        output.document(found)
-    elif found.is_whole:
-        output.say(f"{found.actions} actions, every one in its place. newest seal: {found.head or 'none yet'}")
-        output.note("keep the number and the seal elsewhere: a chain alone does not show that its end was cut off")
-    else:
-        output.say(f"The audit does not hold at {', '.join(map(str, found.broken))}.", style="bold red")
-    raise typer.Exit(Exit.OK if found.is_whole else Exit.REFUSED)
-
-
 # ------------------------------------------------------------------------------------------------ principals
 
 
@@ -233,7 +215,6 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=examples("pushlink export all.jsonl", "pushlink export - --kind link | gzip > links.jsonl.gz"))(
         export
     )
-    app.command(epilog=examples("pushlink verify", "pushlink verify --json"))(verify)
     principal = typer.Typer(help="Principals: who may decide what.", no_args_is_help=True)
     principal.command(
         epilog=examples("pushlink principal add root --role admin", "pushlink principal add olga --role operator")
