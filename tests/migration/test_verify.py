@@ -59,18 +59,23 @@ def chained(make_stage: MakeStage) -> Stage:
 def tampered(stage: Stage, table: sa.Table, change: Callable[[sa.Connection], object], **more: Any) -> Verified:
     """What is found of a change by somebody who may drop triggers; the change is taken back."""
     with stage.engine.connect() as conn:
-        if stage.engine.dialect.name == "postgresql":
-            conn.exec_driver_sql(f"ALTER TABLE {table.name} DISABLE TRIGGER ALL")
-        else:
-            names = sa.text("SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = :of")
-            for name in conn.execute(names, {"of": table.name}).scalars().all():
-                conn.exec_driver_sql(f"DROP TRIGGER {name}")
+        unguard(conn, table)
         change(conn)
         found = verify(conn, **more)
         conn.rollback()
     with stage.engine.begin() as conn:
         assert verify(conn).is_whole
     return found
+
+
+def unguard(conn: sa.Connection, table: sa.Table) -> None:
+    """Take the triggers of a table out of the way, as its owner can."""
+    if conn.dialect.name == "postgresql":
+        conn.execute(sa.DDL("ALTER TABLE %(table)s DISABLE TRIGGER ALL").against(table))
+        return
+    names = sa.text("SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = :of")
+    for name in conn.execute(names, {"of": table.name}).scalars().all():
+        conn.execute(sa.DDL("DROP TRIGGER %(name)s", context={"name": name}))
 
 
 def first(found: Verified) -> tuple[str, Kind, int | None]:
@@ -441,11 +446,7 @@ def test_receipts_of_before_are_counted_and_hold(make_stage: MakeStage, tmp_path
     def older(conn: sa.Connection) -> None:
         a = operator_action
         rows = [dict(row) for row in conn.execute(sa.select(a).order_by(a.c.id)).mappings()]
-        conn.exec_driver_sql(
-            f"ALTER TABLE {a.name} DISABLE TRIGGER ALL"
-            if conn.dialect.name == "postgresql"
-            else f"DROP TRIGGER {a.name}_keeps_rows"
-        )
+        unguard(conn, a)
         conn.execute(sa.delete(a))
         previous = GENESIS
         for row in rows:
@@ -474,11 +475,7 @@ def test_receipts_and_their_decisions_that_were_cut_off_together_are_seen_by_an_
 
     def back(conn: sa.Connection) -> None:
         a = operator_action
-        conn.exec_driver_sql(
-            f"ALTER TABLE {a.name} DISABLE TRIGGER ALL"
-            if conn.dialect.name == "postgresql"
-            else f"DROP TRIGGER {a.name}_keeps_rows"
-        )
+        unguard(conn, a)
         conn.execute(sa.delete(t).where(t.c.operation_id == "op-2"))
         conn.execute(sa.delete(a).where(a.c.target_id == "op-2"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -121,22 +120,39 @@ def test_without_keys_the_same_would_be_found(make_stage: MakeStage) -> None:
 
 
 def test_no_byte_of_the_database_s_files_tells_a_body(
-    sqlite_url: str, open_engine: Callable[[str], sa.Engine], tmp_path: Path
+    engine: sa.Engine, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Not the file and not its write-ahead log. What is looked for is what the mapping makes: no record has it."""
+    """No file, no write-ahead log, no table as text. What is looked for is what the mapping makes: no record has it."""
 
     def change(document: dict[str, Any]) -> None:
         action_of(document)["mappings"].append({"source": "born", "target": "/born", "encode": {"date": "%d__%m__%Y"}})
 
-    engine, remote = open_engine(sqlite_url), ScriptedTransport(RemoteOptions(prefix="/v2"))
-    path = Path(sa.make_url(sqlite_url).database or "")
+    remote = ScriptedTransport(RemoteOptions(prefix="/v2"))
     for number, vault in ((1, OLD), (2, Plain())):
         stage = Stage(engine, tmp_path, pack=pack_with(change), vault=vault, remote=remote)
         stage.linked(number, name="Ada", born=dt.date(1987, 6, number))
+        canary = f"{number:02d}__06__1987".encode()
+        assert canary in remote.sent[-1].body
+        files = files_of(engine, request)
+        found = [str(file) for file in files if canary in file.read_bytes()]
+        assert bool(found) == isinstance(vault, Plain), found
+        assert (canary.decode() in stage.dump()) == isinstance(vault, Plain)
+
+
+def files_of(engine: sa.Engine, request: pytest.FixtureRequest) -> list[Path]:
+    """The database's files and those of its write-ahead log, once everything is in them."""
+    if engine.dialect.name == "sqlite":
+        path = Path(engine.url.database or "")
         files = [file for file in path.parent.glob(path.name + "*") if file.is_file()]
         assert any(file.name.endswith("-wal") for file in files)
-        found = [file.name for file in files if f"{number:02d}__06__1987".encode() in file.read_bytes()]
-        assert bool(found) == isinstance(vault, Plain), found
+        return files
+    data = request.getfixturevalue("postgres").data
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+        conn.exec_driver_sql("CHECKPOINT")
+        oid = conn.exec_driver_sql("SELECT oid FROM pg_database WHERE datname = current_database()").scalar_one()
+    files = [file for of in (data / "base" / str(oid), data / "pg_wal") for file in of.iterdir() if file.is_file()]
+    assert any(file.parent.name == "pg_wal" for file in files)
+    return files
 
 
 @pytest.mark.rule("D-34", "DL-15")
