@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: mutants help setup demo test drift crash simulate model real migrate-drill kill fairness bench-small lint format types imports check lock clean
+.PHONY: mutants help setup demo test drift crash chaos isolation simulate model real migrate-drill kill fairness bench-small lint format types imports check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,12 @@ drift: $(STAMP) ## make every change of the drift matrix and show what was obser
 
 crash: $(STAMP) ## let processes die, and fail, at every statement, commit and socket step, and judge what is left
 	PYTHONPATH=tests $(BIN)/python -m proof.crash
+
+chaos: $(STAMP) ## kill, stop, cut and starve real workers, hosts and databases while they push 10,000 records
+	PYTHONPATH=tests $(BIN)/python -m proof.chaos --write $(CHAOS)
+
+isolation: $(STAMP) ## run the behaviour tests on PostgreSQL at every isolation level, of hosts and workers alike
+	PYTHONPATH=tests $(BIN)/python -m proof.isolation
 
 simulate: $(STAMP) ## simulate deployments in which everything fails, out of SEEDS=2000 seeds, and judge each step
 	PYTHONPATH=tests PYTHONHASHSEED=0 $(BIN)/python -m proof.simulate $(SEEDS)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 DIALECTS = ("sqlite", "postgresql")
 TEMPLATE = "pushlink_template"
+#: Names the level of every transaction of the suite on PostgreSQL, of hosts and workers alike (`make isolation`).
+ISOLATION = "PUSHLINK_TEST_ISOLATION"
+LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 SHARED = pytest.StashKey[postgres_plugin.SharedServer]()
 OpenEngine: TypeAlias = "Callable[[str], Engine]"
 NewDatabase: TypeAlias = Callable[[str], str]
@@ -64,10 +67,11 @@ def migrate(engine: Engine) -> None:
 
 
 def connect(url: str) -> Engine:
-    """An engine as pushlink makes it."""
+    """An engine as pushlink makes it; on PostgreSQL its transactions run at the level that the run was asked for."""
     from pushlink.store.dialect import create_engine
 
-    return create_engine(url)
+    level = os.environ.get(ISOLATION)
+    return create_engine(url, **({"isolation_level": level} if level and url.startswith("postgresql") else {}))
 
 
 # --------------------------------------------------------------------------------------- PostgreSQL

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 # Small and quiet, but durable: pushlink refuses a server whose fsync, full_page_writes or synchronous_commit is off.
 SETTINGS: Mapping[str, str] = {
@@ -94,7 +94,7 @@ class Server:
             command += ["-c", f"{name}={value}"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **_account()
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **as_server_account()
             )
         self._wait_until_ready()
 
@@ -119,12 +119,7 @@ class Server:
         self.start()
 
     def _initialise(self) -> None:
-        if os.geteuid() == 0:
-            os.chown(self.home, pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("nobody").pw_gid)
-            if not _anybody_enters(self.home.parent):
-                raise ServerFailed(
-                    f"the account nobody cannot enter {self.home.parent}; set TMPDIR to another directory"
-                )
+        own_by_server(self.home)
         command = [str(self._binary("initdb")), "-D", str(self.data), "-U", "postgres", "--auth=trust"]
         command += [
             "--encoding=UTF8",
@@ -133,7 +128,7 @@ class Server:
             "--locale=C",
             "--no-sync",
         ]
-        done = subprocess.run(command, capture_output=True, check=False, cwd=self.home, **_account())
+        done = subprocess.run(command, capture_output=True, check=False, cwd=self.home, **as_server_account())
         if done.returncode != 0:
             raise ServerFailed(f"initdb failed: {done.stderr.decode(errors='replace')}")
 
@@ -274,7 +269,16 @@ def _memory() -> Path | None:
     return memory if shutil.disk_usage(memory).free > MEMORY_BYTES_MIN else None
 
 
-def _account() -> dict[str, object]:
+def own_by_server(home: Path) -> None:
+    """Let the server's account write to its home."""
+    if os.geteuid() != 0:
+        return
+    os.chown(home, pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("nobody").pw_gid)
+    if not _anybody_enters(home.parent):
+        raise ServerFailed(f"the account nobody cannot enter {home.parent}; set TMPDIR to another directory")
+
+
+def as_server_account() -> dict[str, Any]:
     """Arguments of a subprocess that must not run as root."""
     if os.geteuid() != 0:
         return {}

@@ -5,6 +5,7 @@ Nothing in this package imports pushlink (a test says so), so that a mistake the
     Judge        invariants of the rows alone, for a test that counts its remote's creates itself
     Court        the same with a remote's log beside it, for whole runs; `python -m proof.judge` is one as a process
     remote.py    a remote as a process: real sockets, scripted faults, a log that is written before any answer
+    tally.py     what came of a whole run in figures
     arrows.py    the arrows between statuses, by hand
 """
 

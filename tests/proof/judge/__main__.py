@@ -1,6 +1,6 @@
 """The court as a process that never loads pushlink: a question on each line of its input, an answer on each line.
 
-{"url": ..., "log": ..., "records": [...] or null, "settled": true}    ->    {"problems": [...], "end": "finalized"}
+{"url": ..., "log": ..., "records": [...] or null, "settled": true, ...}    ->  {"problems": [...], "end": "finalized"}
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class RemoteLog:
         self.made: dict[str, list[str]] = defaultdict(list)  # key: remote ids that its creates made
         self.older: dict[str, list[str]] = defaultdict(list)  # the same of an older integration's creates
         self.documents: dict[str, dict[str, Any]] = {}  # remote id: what it holds
-        self.replays: dict[tuple[str, str], set[str]] = defaultdict(set)  # key, idempotency key: digests
+        self.replays: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))  # by keys: digests
 
     def refresh(self) -> None:
         """Read the lines that were written since; a last line that is not whole yet waits."""
@@ -75,7 +75,7 @@ class RemoteLog:
         is_older = line.get("older", False)
         self.sends[key] += not is_older
         if line["method"] == "POST" and line["idempotency_key"]:
-            self.replays[key, line["idempotency_key"]].add(line["digest"])
+            self.replays[key][line["idempotency_key"]].add(line["digest"])
         if not line["applied"]:
             return
         if line["method"] == "POST":
@@ -94,17 +94,24 @@ class Court:
         self._log = RemoteLog(log)
 
     def problems(
-        self, records: Sequence[str] | None, *, settled: bool, together: bool = False, saved: bool = True
+        self,
+        records: Sequence[str] | None,
+        *,
+        settled: bool,
+        together: bool = False,
+        saved: bool = True,
+        whole: bool = False,
     ) -> list[str]:
         """Every broken invariant in a sentence, of some records or (`None`) of everything.
 
         `together`: what moved one of these links moved all of them. `saved`: the host writes a record and saves it in
-        one transaction, so neither is there without the other.
+        one transaction, so neither is there without the other. `whole`: these records are all that there are, so the
+        rows are looked at once for all of them.
         """
         self._log.refresh()
         found: list[str] = []
         log = self._log
-        for record in records or [None]:
+        for record in [None] if whole or records is None else records:
             rows = {"creates": log.creates, "sends": log.sends, "owners": log.owners}
             found += self._judge.problems(**rows, settled=settled, record=record)  # type: ignore[arg-type]
         moved = set()
@@ -163,8 +170,8 @@ def _explained(record: str, story: Mapping[str, list[Row]], log: RemoteLog) -> I
 
 def _replays(record: str, log: RemoteLog) -> Iterator[str]:
     """Whatever is sent again under one idempotency key is the same to the byte."""
-    for (key, token), digests in log.replays.items():
-        if key == record and len(digests) > 1:
+    for token, digests in log.replays[record].items():
+        if len(digests) > 1:
             yield f"{record} was sent with {len(digests)} bodies under the key {token}"
 
 

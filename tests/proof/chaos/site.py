@@ -1,0 +1,267 @@
+"""A deployment in a directory, as people run one: settings, a pack, hosts and workers in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from proof.judge.tally import Tally, tally
+from pushlink.bootstrap import Runtime
+from pushlink.store.dialect import create_engine
+from pushlink.testing.drain import apply
+from support.bench import METADATA, MIRROR, PACK
+
+TESTS: Final = Path(__file__).resolve().parents[2]
+
+#: Seconds: a request's deadline, the margin beside it, and the lease that holds both.
+DEADLINE_S, MARGIN_S, LEASE_S = 2.0, 0.5, 6.0
+
+#: No drain takes longer, once the trouble is over; one that does is stuck, and that is a defect.
+DRAIN_S_MAX: Final = 240.0
+POLL_S: Final = 0.1
+
+#: What becomes of a record's first create, and of its first update, by what its key begins with. The rest is plain.
+BEHAVIOURS: Final[dict[str, dict[str, list[str]]]] = {
+    "lost": {"POST": ["reply_lost"]},
+    "never": {"POST": ["request_lost"]},
+    "broken": {"POST": ["error_with_effect"]},
+    "rejected": {"POST": ["reject"]},
+    "busy": {"POST": ["throttle"]},
+    "halved": {"PATCH": ["truncated"]},
+}
+#: One key in so many has one of these beginnings.
+ODD_ONE_IN: Final = 8
+
+_TEXT: Final = PACK.replace("total: 10s", f"total: {DEADLINE_S:g}s").replace("env:TOKEN", "env:CHAOS_TOKEN") + MIRROR
+
+_SETTINGS: Final = """
+database_url = "{url}"
+secret_file = "secret"
+state_directory = "state"
+authority = {{ kind = "allow_all" }}
+egress = {{ allow_loopback = true }}
+
+[worker]
+sends_max = 16
+lease = "{lease}ms"
+margin = "{margin}ms"
+grace = "{grace}ms"
+poll = "200ms"
+
+[objects.Person]
+table = "person"
+key = [{{column = "id", type = "text"}}]
+"""
+
+#: What a worker still has to do: claimed, or due and not held.
+_WAITING: Final = sa.text(
+    "SELECT count(*) FROM pushlink_push_attempt WHERE status IN ('processing', 'post_sent', 'writeback_commit_pending')"
+    " OR (status IN ('pending', 'writeback_pending') AND hold_code IS NULL)"
+)
+
+
+def key(number: int, *, faithful: bool) -> str:
+    """A record's key: plain, or (one in eight) with a beginning that the remote finds a behaviour by."""
+    odd = list(BEHAVIOURS)
+    if faithful or number % ODD_ONE_IN:
+        return f"plain.{number}"
+    return f"{odd[number // ODD_ONE_IN % len(odd)]}.{number}"
+
+
+class Site:
+    """One deployment. Close it to end everything that it started."""
+
+    def __init__(self, url: str, home: Path, logs: Path, *, grace_s: float = 0.3, faithful: bool = False) -> None:
+        self.url = url
+        self.home = home
+        self.logs = logs
+        self.faithful = faithful
+        self.log = logs / "remote.jsonl"
+        self.log.touch()
+        self.workers: list[subprocess.Popen[str]] = []
+        self.hosts: list[subprocess.Popen[str]] = []
+        self.program = ["-c", "from pushlink.surfaces.cli import main; main()"]
+        self.host = ["-m", "proof.chaos.host"]
+        self._remote = self._start_remote()
+        self.address = f"http://127.0.0.1:{int(self._line(self._remote))}"
+        self.settings = home / "pushlink.toml"
+        (home / "secret").write_text(secrets.token_hex(32), encoding="ascii")
+        text = _SETTINGS.format(
+            url=url, lease=int(LEASE_S * 1000), margin=int(MARGIN_S * 1000), grace=int(grace_s * 1000)
+        )
+        self.settings.write_text(text, encoding="utf-8")
+        self.engine = create_engine(url, pool_pre_ping=True)
+        runtime = Runtime.from_settings(self.settings)
+        try:
+            runtime.upgrade()
+            METADATA.create_all(runtime.engine)
+            apply(runtime, _TEXT, base_url=self.address)
+        finally:
+            runtime.close()
+
+    # ------------------------------------------------------------------------------ processes
+
+    def start_worker(self) -> subprocess.Popen[str]:
+        """One more `pushlink worker`."""
+        worker = self._process("worker.log", *self.program, "worker", "--config", str(self.settings), "--json")
+        self.workers.append(worker)
+        return worker
+
+    def run_command(self, *words: str) -> str:
+        """Run a `pushlink` command to its end, and give what it said."""
+        command = [sys.executable, *self.program, *words, "--config", str(self.settings)]
+        done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"pushlink {' '.join(words)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def start_hosts(self, records: int, *, seconds: float, count: int = 2) -> None:
+        """Host processes, each with its share of the records, spread over so many seconds."""
+        for turn in range(count):
+            told = [str(self.settings), str(records), str(turn), str(count), str(seconds)]
+            self.hosts.append(self._process("host.log", *self.host, *told, *(["--faithful"] * self.faithful)))
+
+    def keep_alive(self, count: int) -> None:
+        """Start workers in place of those that ended."""
+        self.workers = [worker for worker in self.workers if worker.poll() is None]
+        while len(self.workers) < count:
+            self.start_worker()
+
+    def stop_workers(self, patience_s: float = 30.0) -> None:
+        """Ask all of them to stop, and wait for it."""
+        for worker in self.workers:
+            send_signal(worker, signal.SIGCONT)
+            send_signal(worker, signal.SIGTERM)
+        for worker in self.workers:
+            try:
+                worker.wait(patience_s)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+        self.workers = []
+
+    def close(self) -> None:
+        """End every process of this site."""
+        for process in [*self.workers, *self.hosts]:
+            process.kill()
+            process.wait()
+        if self._remote.stdin is not None:
+            self._remote.stdin.close()
+        self._remote.wait()
+        self.engine.dispose()
+
+    # ------------------------------------------------------------------------------ what is there
+
+    def are_saving(self) -> bool:
+        """Whether a host is at work; raises when one ended badly."""
+        ends = [host.poll() for host in self.hosts]
+        if any(ends):
+            raise RuntimeError(f"a host ended with {ends}: {(self.logs / 'host.log').read_text()[-2000:]}")
+        return None in ends
+
+    def waiting(self) -> int | None:
+        """How many attempts still need a worker; `None` while the database does not answer."""
+        try:
+            with self.engine.connect() as conn:
+                return int(conn.execute(_WAITING).scalar_one())
+        except sa.exc.SQLAlchemyError:
+            return None
+
+    def saved(self) -> int:
+        """How many records the host's table has; -1 while the database does not answer."""
+        try:
+            with self.engine.connect() as conn:
+                return int(conn.execute(sa.text("SELECT count(*) FROM person")).scalar_one())
+        except sa.exc.SQLAlchemyError:
+            return -1
+
+    def sends(self) -> int:
+        """How many requests the remote has written down."""
+        with self.log.open("rb") as file:
+            return sum(1 for _ in file)
+
+    def drain(self, workers: int) -> float:
+        """Let workers work until nothing waits; the seconds that it took. Raises `RuntimeError` when it never ends."""
+        began = time.monotonic()
+
+        def is_done() -> bool:
+            self.keep_alive(workers)
+            return not self.are_saving() and self.waiting() == 0
+
+        if not wait_until(is_done, DRAIN_S_MAX):
+            raise RuntimeError(f"{self.waiting()} attempts still wait after {DRAIN_S_MAX:.0f} s")
+        return time.monotonic() - began
+
+    def problems(self, records: list[str], **more: Any) -> list[str]:
+        """What the judge finds, who is a process that never loaded pushlink."""
+        asked = {"url": self.url, "log": str(self.log), "records": records, "settled": True, "whole": True, **more}
+        done = subprocess.run(
+            [sys.executable, "-m", "proof.judge"],
+            input=json.dumps(asked) + "\n",
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found: list[str] = json.loads(done.stdout)["problems"]
+        return found
+
+    def tally(self) -> Tally:
+        """The figures, out of the tables and the remote's log."""
+        return tally(self.engine, self.log)
+
+    def records(self) -> list[str]:
+        """The keys of all records that the host's table has."""
+        with self.engine.connect() as conn:
+            return list(conn.execute(sa.text("SELECT id FROM person ORDER BY id")).scalars())
+
+    def _start_remote(self) -> subprocess.Popen[str]:
+        return self._process("remote.log", "-m", "proof.judge.remote", str(self.log), json.dumps(BEHAVIOURS))
+
+    def _process(self, log: str, *words: str) -> subprocess.Popen[str]:
+        with (self.logs / log).open("a", encoding="utf-8") as file:
+            return subprocess.Popen(
+                [sys.executable, *words],
+                env=_environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if "proof.judge.remote" in words else file,
+                stderr=file,
+                text=True,
+            )
+
+    @staticmethod
+    def _line(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        return process.stdout.readline()
+
+
+def send_signal(process: subprocess.Popen[str], what: signal.Signals) -> None:
+    """To a process that may have ended."""
+    if process.poll() is None:
+        process.send_signal(what)
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float, poll_s: float = POLL_S) -> bool:
+    """Ask again and again; whether it became so in time."""
+    end = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > end:
+            return False
+        time.sleep(poll_s)
+    return True
+
+
+def _environment() -> dict[str, str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PUSHLINK_")}
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**plain, "PYTHONPATH": path, "CHAOS_TOKEN": "any-token"}

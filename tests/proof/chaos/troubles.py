@@ -1,0 +1,332 @@
+"""Troubles: what is done to a deployment at work, one blow after the other, and what must hold afterwards.
+
+A trouble is an entry of `TROUBLES`. `strike` deals one blow and says what it was; `heal` ends
+what blows left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+
+from plugins.postgres import ServerFailed
+from proof.chaos.cluster import Cluster
+from proof.chaos.proxy import CutProxy
+from proof.chaos.site import LEASE_S, Site, send_signal, wait_until
+from proof.databases import DIALECTS
+
+#: Megabytes of the file system that a database fills up.
+_SMALL_MB: Final = 24
+
+#: Seconds that a clock may jump: an hour or a day, both ways.
+_JUMPS_S: Final = (3_600, -3_600, 86_400, -86_400)
+
+_IN_CHARGE_S_MAX: Final = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """A site in trouble. `cluster` and `proxy` are there where the trouble needs them."""
+
+    site: Site
+    random: random.Random
+    cluster: Cluster | None = None
+    proxy: CutProxy | None = None
+    struck: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    _later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do it in so many seconds, between two blows."""
+        self._later.append((time.monotonic() + seconds, action))
+
+    def tick(self, *, at_once: bool = False) -> None:
+        """Do what has become due, or everything."""
+        due = [item for item in self._later if at_once or item[0] <= time.monotonic()]
+        self._later = [item for item in self._later if item not in due]
+        for _, action in due:
+            action()
+
+    @property
+    def postgres(self) -> Cluster:
+        """The cluster of a trouble that needs one."""
+        assert self.cluster is not None
+        return self.cluster
+
+    def a_worker(self) -> subprocess.Popen[str]:
+        """Any of them."""
+        return self.random.choice(self.site.workers)
+
+
+Blow = Callable[[Scene], str]
+
+
+def _nothing(scene: Scene) -> None:
+    del scene
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """One kind of trouble. `every_s`: the shortest and longest time between two blows, in seconds."""
+
+    name: str
+    strike: Blow
+    every_s: tuple[float, float]
+    dialects: tuple[str, ...] = DIALECTS
+    heal: Callable[[Scene], None] = _nothing
+    share: float = 0.2  # of the records that were asked for, and of the time
+    grace_s: float = 0.3
+    faithful: bool = False  # the remote does everything that it is asked
+    proxied: bool = False
+    small: bool = False  # on a file system of a few megabytes
+    late: bool = False  # with clocks that jump
+    loses: bool = False  # commits may be lost, so the tables may know less than the remote
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+def _kill(scene: Scene) -> str:
+    send_signal(scene.a_worker(), signal.SIGKILL)
+    return "SIGKILL"
+
+
+def _pause(scene: Scene) -> str:
+    worker = scene.a_worker()
+    send_signal(worker, signal.SIGSTOP)
+    is_long = scene.random.random() < 0.5
+    seconds = scene.random.uniform(1.2, 1.8) * LEASE_S if is_long else scene.random.uniform(0.1, 0.8) * LEASE_S
+    scene.after(seconds, lambda: send_signal(worker, signal.SIGCONT))
+    return "SIGSTOP past the lease" if is_long else "SIGSTOP within the lease"
+
+
+def _stop_short(scene: Scene) -> str:
+    worker = scene.a_worker()
+    send_signal(worker, signal.SIGTERM)
+    scene.after(0.5, lambda: send_signal(worker, signal.SIGKILL))
+    return "SIGTERM, SIGKILL after 0.5 s"
+
+
+def _stop(scene: Scene) -> str:
+    send_signal(scene.a_worker(), signal.SIGTERM)
+    return "SIGTERM"
+
+
+# ------------------------------------------------------------------------------------------------ PostgreSQL
+
+
+def _crash(scene: Scene) -> str:
+    server = scene.postgres.primary
+    how = scene.random.choice([signal.SIGKILL, signal.SIGQUIT])
+    server.stop(how)
+    end = time.monotonic() + _IN_CHARGE_S_MAX
+    while True:  # the children of a postmaster that was killed hold its memory until they notice
+        try:
+            server.start()
+        except ServerFailed:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+        else:
+            break
+    return "postmaster SIGKILL" if how is signal.SIGKILL else "immediate stop"
+
+
+def _terminate(scene: Scene) -> str:
+    which = scene.random.choice(["ORDER BY random() LIMIT 1", ""])
+    with scene.postgres.admin() as conn:
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity"
+            f" WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() {which}) AS sessions"  # type: ignore[arg-type]
+        )
+    return "one session terminated" if which else "all sessions terminated"
+
+
+def _fail_over(scene: Scene) -> str:
+    scene.postgres.follow(synchronous=True)
+    _let_work(scene)
+    scene.postgres.fail_over()
+    return "failover, synchronous"
+
+
+def _fail_over_behind(scene: Scene) -> str:
+    """Stop the replica's receiver, let the primary go on for a while, and lose what only the primary had.
+
+    From the loss on nothing may be sent until a person confirms; whoever confirms does it by the command.
+    """
+    site, cluster = scene.site, scene.postgres
+    if scene.struck:
+        return "nothing more"
+    replica = cluster.follow(synchronous=False)
+    _let_work(scene)
+    receiver = replica.receiver()
+    os.kill(receiver, signal.SIGSTOP)
+    _let_work(scene)
+    timelines = {_timeline(cluster)}
+    cluster.primary.process.send_signal(signal.SIGKILL)  # type: ignore[union-attr]
+    os.kill(receiver, signal.SIGKILL)
+    cluster.fail_over()
+    timelines.add(_timeline(cluster))
+    if len(timelines) != 2:
+        scene.problems.append(f"the timeline did not change: {timelines}")
+    if not wait_until(lambda: _mode(site) == "recovery", 20):
+        scene.problems.append("nobody noticed that the database is behind")
+        return "failover, asynchronous and behind"
+    sends = site.sends()
+    time.sleep(2 * LEASE_S)
+    if site.sends() != sends:
+        scene.problems.append(f"{site.sends() - sends} requests were sent before anybody confirmed the database")
+    site.run_command("deployment", "confirm", "--reason", "a failover to a replica that was behind")
+    return "failover, asynchronous and behind"
+
+
+def _let_work(scene: Scene) -> None:
+    """Wait until the remote has been asked some more, or there is nothing to ask."""
+    site, before = scene.site, scene.site.sends()
+    wait_until(lambda: site.sends() >= before + 40 or not (site.are_saving() or site.waiting()), 10)
+
+
+def _timeline(cluster: Cluster) -> str:
+    with cluster.admin() as conn:
+        [name] = conn.execute("SELECT pg_walfile_name(pg_current_wal_insert_lsn())").fetchone() or ("",)
+    return str(name)[:8]
+
+
+def _mode(site: Site) -> str | None:
+    with suppress(sa.exc.SQLAlchemyError), site.engine.connect() as conn:
+        return str(conn.execute(sa.text("SELECT mode FROM pushlink_deployment")).scalar_one())
+    return None
+
+
+def _cut(scene: Scene) -> str:
+    """The proxy cuts by itself; what it did is counted when it is healed."""
+    assert scene.proxy is not None
+    scene.proxy.rate = 0.03
+    return ""
+
+
+def _heal_cuts(scene: Scene) -> None:
+    assert scene.proxy is not None
+    scene.proxy.rate = 0.0
+    scene.struck += Counter({f"cut {cut}": count for cut, count in scene.proxy.cuts.items()})
+
+
+# ------------------------------------------------------------------------------------------------ SQLite
+
+
+def _fill(scene: Scene) -> str:
+    filler = scene.site.home / "filler"
+    with suppress(OSError), filler.open("ab", buffering=0) as file:
+        while True:
+            file.write(b"\0" * 4_096)
+    scene.after(scene.random.uniform(0.3, 1.5), lambda: filler.unlink(missing_ok=True))
+    return "disk full"
+
+
+def _lock(scene: Scene) -> str:
+    """Hold the file against every writer; the longest of these outlasts the patience of a statement and every lease."""
+    seconds = scene.random.choice([0.5, 1.5, 4.0, 11.0])
+    path = scene.site.url.removeprefix("sqlite:///")
+
+    def hold() -> None:
+        with suppress(sqlite3.OperationalError):
+            connection = sqlite3.connect(path, isolation_level=None, timeout=20)
+            connection.execute("BEGIN IMMEDIATE")
+            time.sleep(seconds)
+            connection.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    scene.after(0, thread.join)
+    return f"locked for {seconds:g} s"
+
+
+# ------------------------------------------------------------------------------------------------ clocks
+
+
+def _jump(scene: Scene) -> str:
+    by = scene.random.choice(_JUMPS_S)
+    _set_shift(scene.site, float(_shift_file(scene.site).read_text()) + by)
+    return f"{by // 3600:+d} h"
+
+
+def _heal_clock(scene: Scene) -> None:
+    """Later than any time that it ever was: what was leased or put off in the future has to become due."""
+    _set_shift(scene.site, 86_400.0 * (2 + scene.struck["+24 h"] + scene.struck["+1 h"]))
+
+
+def _shift_file(site: Site) -> Path:
+    return site.home / "shift"
+
+
+def _set_shift(site: Site, seconds: float) -> None:
+    fresh = site.home / "shift.new"
+    fresh.write_text(str(seconds))
+    fresh.replace(_shift_file(site))
+
+
+# ------------------------------------------------------------------------------------------------ surroundings
+
+
+@contextmanager
+def opened_scene(trouble: Trouble, dialect: str, home: Path, logs: Path, seed: int) -> Iterator[Scene]:
+    """Everything that a trouble needs around it. Raises `PermissionError` where it may not be made."""
+    with ExitStack() as exits:
+        if trouble.small:
+            exits.enter_context(_small_file_system(home))
+        cluster = exits.enter_context(Cluster()) if dialect == "postgresql" else None
+        url = f"sqlite:///{home / 'db.sqlite'}" if cluster is None else cluster.url
+        proxy = None
+        if trouble.proxied and cluster is not None:
+            proxy = exits.enter_context(CutProxy(lambda: cluster.socket, seed=seed))
+            url = f"postgresql+psycopg://postgres@127.0.0.1:{proxy.port}/{sa.make_url(cluster.url).database}"
+        site = Site(url, home, logs, grace_s=trouble.grace_s, faithful=trouble.faithful)
+        exits.callback(site.close)
+        if trouble.late:
+            _set_shift(site, 0.0)
+            site.program = ["-m", "proof.chaos.late", str(_shift_file(site))]
+            site.host = [*site.program, "host"]
+        yield Scene(site=site, random=random.Random(seed), cluster=cluster, proxy=proxy)
+
+
+@contextmanager
+def _small_file_system(home: Path) -> Iterator[None]:
+    command = ["mount", "-t", "tmpfs", "-o", f"size={_SMALL_MB}m", "none", str(home)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PermissionError(f"no small file system could be mounted: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(home)], check=True)
+
+
+TROUBLES: Final = (
+    Trouble(name="kill", strike=_kill, every_s=(0.3, 1.5), share=1.0),
+    Trouble(name="pause", strike=_pause, every_s=(0.5, 2.0)),
+    Trouble(name="stop, short grace", strike=_stop_short, every_s=(0.5, 2.0)),
+    Trouble(name="stop, orderly", strike=_stop, every_s=(0.5, 2.0), grace_s=20.0, faithful=True),
+    Trouble(name="clock", strike=_jump, every_s=(0.3, 1.5), late=True, heal=_heal_clock),
+    Trouble(name="server crash", strike=_crash, every_s=(1.0, 3.0), dialects=("postgresql",)),
+    Trouble(name="session", strike=_terminate, every_s=(0.3, 1.0), dialects=("postgresql",)),
+    Trouble(name="failover", strike=_fail_over, every_s=(0.5, 1.0), dialects=("postgresql",)),
+    Trouble(name="lost commits", strike=_fail_over_behind, every_s=(1.0, 2.0), dialects=("postgresql",), loses=True),
+    Trouble(
+        name="commit cut", strike=_cut, every_s=(0.5, 1.0), dialects=("postgresql",), heal=_heal_cuts, proxied=True
+    ),
+    Trouble(name="disk full", strike=_fill, every_s=(1.0, 3.0), dialects=("sqlite",), small=True),
+    Trouble(name="file locked", strike=_lock, every_s=(0.5, 2.0), dialects=("sqlite",)),
+)
