@@ -578,7 +578,13 @@ BANS = [
         at="tests/test_sample.py",
         offending="time.sleep(1)",
         innocent="clock.advance(1)",
-        excused={"tests/plugins/postgres.py": "waits for a process of its own to start or end"},
+        excused={
+            "tests/plugins/postgres.py": "waits for a process of its own to start or end",
+            "tests/proof/chaos/__main__.py": "strikes real processes in real time",
+            "tests/proof/chaos/host.py": "saves at a pace, and rests when its database is away",
+            "tests/proof/chaos/site.py": "waits for real processes",
+            "tests/proof/chaos/troubles.py": "holds a lock, or watches that nothing is sent, for a while",
+        },
     ),
     Ban(
         name="tests mock none of our own code",
