@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import sqlalchemy as sa
 
 from pushlink.adapters.memory import FixedClock
 from pushlink.errors import Unavailable
-from pushlink.flows.drivers import TRIES_BEFORE_SEND, Database, GroupingDriver
+from pushlink.flows.drivers import TRIES_BEFORE_SEND, Database, Failed, GroupingDriver
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.ports import WireReply, WireRequest
 from pushlink.protocol.contracts import ProfileContract
@@ -98,3 +100,25 @@ def test_a_gate_that_never_opens_abandons_its_flows_and_sends_nothing() -> None:
     """Before a byte was sent patience ends; the rows are left to recovery."""
     gate: Any = Gate(1_000)
     assert run(gate, flows=3, sends_max=1).sent == 0
+
+
+def test_a_file_that_somebody_else_writes_to_is_waited_for_once_by_a_whole_group(tmp_path: Path) -> None:
+    """Eight transactions of one group fail together: halves of them would wait for the busy timeout again and again."""
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'held.sqlite'}", connect_args={"timeout": 0.01})
+    begun: list[str] = []
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(conn: sa.Connection) -> None:
+        begun.append("begin")
+        conn.exec_driver_sql("BEGIN IMMEDIATE")
+
+    holder = sqlite3.connect(tmp_path / "held.sqlite", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    gate = Gate(0)
+    database = Database(engine=engine, clock=FixedClock())
+    results = database.commit(gate, [Tx(step=gate, item=number, key=str(number)) for number in range(8)])
+    holder.close()
+    engine.dispose()
+    assert [(type(result), result.transient) for result in results] == [(Failed, True)] * 8
+    assert begun == ["begin"]
+    assert gate.tries == {}

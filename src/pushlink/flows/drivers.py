@@ -61,7 +61,7 @@ class Database:
         """Run `step` for all in one transaction; on failure split, until a single item has its own `Failed`.
 
         Every exception becomes a value: an error that escaped here would leave its flows waiting for ever. An outage is
-        not split (each half would only wait for it again).
+        not split, nor is a file that somebody else writes to: each half would only wait for it again, ten seconds each.
         """
         try:
             with self.engine.begin() as conn:
@@ -69,7 +69,7 @@ class Database:
                 return list(step(conn, [tx.item for tx in txs], now=now))
         except Exception as error:  # noqa: BLE001 - delivered to the flow's driver as a value
             away = is_connection_lost(error)
-            if len(txs) == 1 or away:
+            if len(txs) == 1 or away or is_busy(error):
                 return [Failed(error, away or is_transient(error))] * len(txs)
             middle = len(txs) // 2
             return self.commit(step, txs[:middle]) + self.commit(step, txs[middle:])
