@@ -28,6 +28,7 @@ from pushlink.flows import (
     drivers,
     followups,
     operating_creates,
+    plans,
     rechecks,
     recover,
     sending,
@@ -252,7 +253,8 @@ def no_wanted() -> None:
 
 
 def no_one() -> None:
-    """An update in flight stands in nobody's way: the key is taken from it."""
+    """An update in flight stands in nobody's way: the next one does not wait for it, and takes its key."""
+    swap(plans.waits_for_update, lambda locked: False)
     original = lifecycle.insert_attempts
 
     def insert(conn: Any, items: Sequence[Any], *, now: Any) -> Any:
