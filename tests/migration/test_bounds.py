@@ -14,7 +14,7 @@ HERE = ("protocol/manifest.py", "protocol/receipts.py", "store/revalidation.py",
 
 #: The rooms that the entry points import, directly or not; the contract of pyproject.toml says what they may not.
 ALLOWED = re.compile(
-    r"pushlink\.(?:errors|migration\.running|packs\.model|protocol(?:\.\w+)?"
+    r"pushlink\.(?:errors|migration\.(?:batches|running)|packs\.model|protocol(?:\.\w+)?"
     r"|store\.(?:access|active|\w+_tables|audit|catalog|chains|columns|dialect(?:\.\w+)?|registry"
     r"|revalidation|revision|rows|tables))"
 )
