@@ -17,8 +17,10 @@ from operations.operators import decide
 from pushlink.adapters.policy import AllowAllAuthority
 from pushlink.errors import CallerError, Code
 from pushlink.flows.outcomes import Deferred, Outcome, Queued, Refused, Reserved, Unchanged
+from pushlink.migration import adopt, adopt_apply
 from pushlink.operations.explain import explain
 from pushlink.ports import AuthorityDecision, AuthorityRequest
+from pushlink.protocol.adoption import Pair
 from pushlink.protocol.verbs import Verb
 from pushlink.store.tables import METADATA
 from pushlink.testing import verbs
@@ -155,6 +157,31 @@ def test_a_blocked_child_goes_on_when_its_parent_is_settled(places: Family) -> N
     places.drain()
     assert places.of("Place", 1)["status"] == "finalized"
     assert places.remote_record("Place", 1)["parent"] == stored.id
+
+
+@pytest.mark.rule("DL-17", "MG-01")
+def test_an_adopted_parent_lets_its_child_go_on(places: Family, tmp_path: Path) -> None:
+    """The parent's link comes from a migration, not from a create: the child that waited refers to it at once."""
+    places.write("Place", 2, name="parent", remote_id="old-7")
+    places.write("Place", 3, name="other", remote_id="old-8")
+    places.keep("Place", 1, name="child", parent_id=2)
+    places.drain()
+    assert places.of("Place", 1)["hold_code"] == "association_waiting"
+    ordered = adopt.Asked(
+        source_object="Place",
+        action_slot_id="act-place",
+        operation_id="op-1",
+        current=Pair(remote_id="remote_id", provenance="name"),
+        markers=("parent", "other"),
+    )
+    adopt.plan(places.engine, places.world, places.runtime.records, ordered, tmp_path / "plan")
+    manifest = adopt_apply.read_manifest(tmp_path / "plan")
+    done = adopt_apply.apply(places.engine, places.world, manifest, actor="olga", reason="the old sync is off")
+    assert done.adopted == 2
+    places.drain()
+    assert places.of("Place", 1)["status"] == "finalized"
+    assert places.remote_record("Place", 1)["parent"] == "old-7"
+    assert len(places.remote.api.records) == 1
 
 
 @pytest.mark.rule("DL-17", "D-30")

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from flows.stage import PERSON, MakeStage, Stage, action_of, pack_with, profile_of
+from migration import slots
 from migration.adoptions import (
     ACTOR,
     REASON,
@@ -102,6 +103,32 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "an id against the profile's rule": ({"remote_id": "x1"}, "id_unusable"),
     "an id that would change the route": ({"remote_id": "r1/../r2"}, "id_unusable"),
 }
+
+
+@pytest.mark.rule("MG-07", "MG-09")
+def test_the_old_name_of_an_action_is_its_mark_once_a_manifest_has_said_so(stage: Stage, tmp_path: Path) -> None:
+    """Named lineage proves an id, also over two steps, and is in the manifest; a name that is like it proves none."""
+    legacy(stage, 1, 2, remote_source="push_people_old")
+    legacy(stage, 3, remote_source="push_people_older")
+    legacy(stage, 4, remote_source="push_people")
+    assert plan(stage, tmp_path, "op-1").adoptable == 0
+    slots.apply(stage, slots.planned(stage, of="push_people_old", to="act-1", operation_id="move-1"))
+    plan(stage, tmp_path, "op-2")
+    assert reasons(tmp_path / "op-2") == dict.fromkeys("12", "adopt") | dict.fromkeys("34", "action_unmapped")
+    with pytest.raises(CallerError, match="one destination"):
+        plan(stage, tmp_path, "op-3", elsewhere=("push_people_old",))
+    assert results(stage, tmp_path / "op-2") == {"1": "adopted", "2": "adopted"}
+    stage.sql("UPDATE person SET remote_source = NULL, remote_id = NULL WHERE id = 2")
+    legacy(stage, 5, remote_source="push_people_old")
+    stage.apply(slots.renamed("act-2"))
+    slots.apply(stage, slots.planned(stage, of="act-1", to="act-2", operation_id="move-2"))
+    slots.apply(stage, slots.planned(stage, of="push_people_older", to="act-2", operation_id="move-3"))
+    plan(stage, tmp_path, "op-4", action_slot_id="act-2")
+    found = {"1": "already_linked", "3": "adopt", "4": "action_unmapped", "5": "adopt"}
+    assert reasons(tmp_path / "op-4") == found
+    head = json.loads((tmp_path / "op-4").read_text(encoding="utf-8").splitlines()[0])
+    assert head["legacy"]["markers"] == ["act-1", "people", "push_people_old", "push_people_older"]
+    assert results(stage, tmp_path / "op-4") == {"3": "adopted", "5": "adopted"}
 
 
 def strict(document: dict[str, Any]) -> None:

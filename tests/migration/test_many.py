@@ -43,7 +43,7 @@ def child(url: str, home: Path, *manifests: Manifest, batch: int = 50) -> subpro
         paths[-1].write_text(write_manifest(manifest), encoding="utf-8")
     return subprocess.Popen(
         [sys.executable, str(TESTS / "migration" / "many.py"), url, str(batch), *map(str, paths)],
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -39,6 +39,7 @@ from pushlink.store import adoption as rows
 from pushlink.store.access import Connection, Engine, reading
 from pushlink.store.active import ActiveAction
 from pushlink.store.catalog import read_unresolved_slots
+from pushlink.store.registry import former_names, read_registry
 
 #: Told after each batch: which part of the work, how much of it is done, and of how much (0: not known).
 OnProgress: TypeAlias = Callable[[str, int, int], None]
@@ -180,10 +181,11 @@ def _legacy(conn: Connection, world: World, asked: Asked, action: ActiveAction) 
             next_step="say which two fields hold the id and its mark: --fields ID:MARK",
         )
     own = (mirror.provenance_value if mirror is not None else None) or action.names.namespace
+    led_here = former_names(action.slots, read_registry(conn, tenant=asked.tenant))
     legacy = Legacy(
         current=current,
         older=asked.older,
-        markers=tuple(sorted(set(asked.markers or (own,)))),
+        markers=tuple(sorted({*(asked.markers or (own,)), *led_here})),
         elsewhere=tuple(sorted(set(asked.elsewhere))),
         destination_field=asked.destination_field,
         destination_value=asked.destination_value,

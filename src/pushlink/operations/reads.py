@@ -15,7 +15,8 @@ from typing import Final, Generic, TypeVar
 from pushlink.protocol.states import KNOWN_LANES, AttemptStatus, Hold, LinkStatus, Operation
 from pushlink.store import reads
 from pushlink.store.access import Connection
-from pushlink.store.reads import PAGE_MAX, ListedAttempt, Moment, OverdueRow
+from pushlink.store.history import Moment, read_timeline
+from pushlink.store.reads import PAGE_MAX, ListedAttempt, OverdueRow
 from pushlink.store.rebinds import read_former_keys
 from pushlink.store.rows import AttemptRow, LinkRow, read_names
 
@@ -155,14 +156,14 @@ def history(
     page: str | None = None,
     limit: int = PAGE_ROWS,
 ) -> Listing[Moment]:
-    """Everything that happened to one record, oldest first: transitions, replies, and what people did.
+    """Everything that happened to one record, oldest first: transitions, replies, what people did, and receipts.
 
     A record whose slot was rebound is followed to the keys that its rows had before.
     """
     slots = reads.read_record_slots(conn, tenant=tenant, source_object=source_object, record_id=record_id)
     keys = {slot.link_key for slot in slots}
     keys = keys.union(*read_former_keys(conn, sorted(keys)).values())
-    found = reads.read_timeline(conn, sorted(keys), page=page, limit=limit)
+    found = read_timeline(conn, sorted(keys), page=page, limit=limit)
     return Listing(rows=found.rows, next_page=found.next_page)
 
 

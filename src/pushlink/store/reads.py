@@ -1,30 +1,26 @@
 """What people read: pages of links and attempts, one record's rows and timeline, and counts.
 
 Nothing here takes a lock or decides about a push, and nothing returns a frozen body, a header or a stored reply's body.
-Every function but the counts of a whole deployment is scoped by tenant. Pages are cut by key, newest first (a timeline
-oldest first), never by offset, and have `PAGE_MAX` rows at most.
+Every function but the counts of a whole deployment is scoped by tenant. Pages are cut by key, newest first, never by
+offset, and have `PAGE_MAX` rows at most. A record's timeline is in `history.py`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, cast
 
 import sqlalchemy as sa
 
 from pushlink.errors import CallerError
-from pushlink.protocol.snapshots import AttemptId, Digest, LinkKey, Names, read_time, write_time
+from pushlink.protocol.snapshots import AttemptId, Digest, LinkKey, Names
 from pushlink.protocol.states import LEASED, AttemptStatus, Hold, LinkStatus, Operation
 from pushlink.store.catalog import InstallRow
-from pushlink.store.dialect import array_rows
 from pushlink.store.rows import AttemptRow, LinkRow, SlotRow, columns_of, read_names, read_row, read_rows
 from pushlink.store.tables import (
-    UtcTime,
-    attempt_event,
-    operator_action,
     pack_install,
     push_attempt,
     push_request,
@@ -73,24 +69,6 @@ class ReplyRow:
     verdict: Mapping[str, object]
     candidate_id: str | None
     late: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """One entry of a record's timeline: a transition, a reply, or something that a person did."""
-
-    at: dt.datetime
-    kind: str  # event, reply or action
-    id: int
-    link_key: LinkKey
-    attempt_id: str | None
-    subject: str
-    event: str
-    from_status: str | None
-    to_status: str | None
-    actor: str | None
-    reason: str | None
-    evidence: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +128,8 @@ def read_link_page(
         statement = statement.where(t.c.status.in_(sorted(status.value for status in statuses)))
     if page is not None:
         statement = statement.where(t.c.id < page)
-    found = conn.execute(statement.order_by(t.c.id.desc()).limit(_limit(limit) + 1)).all()
-    return _page([read_row(LinkRow, row) for row in found], limit, lambda link: link.id)
+    found = conn.execute(statement.order_by(t.c.id.desc()).limit(row_limit(limit) + 1)).all()
+    return page_of([read_row(LinkRow, row) for row in found], limit, lambda link: link.id)
 
 
 def read_attempt_page(
@@ -183,7 +161,7 @@ def read_attempt_page(
         statement = statement.where(t.c.hold_code == hold.value)
     if page is not None:
         statement = statement.where(t.c.id < page)
-    found = conn.execute(statement.order_by(t.c.id.desc()).limit(_limit(limit) + 1)).all()
+    found = conn.execute(statement.order_by(t.c.id.desc()).limit(row_limit(limit) + 1)).all()
     listed = [
         ListedAttempt(
             attempt=read_row(AttemptRow, cast("sa.Row[Any]", row[: -len(about)])),
@@ -193,7 +171,7 @@ def read_attempt_page(
         )
         for row in found
     ]
-    return _page(listed, limit, lambda item: item.attempt.id)
+    return page_of(listed, limit, lambda item: item.attempt.id)
 
 
 def read_install_list(conn: sa.Connection, *, tenant: str) -> list[InstallRow]:
@@ -255,121 +233,8 @@ def read_replies(conn: sa.Connection, ids: Sequence[AttemptId], *, limit: int = 
     if not ids:
         return []
     t = push_response
-    statement = sa.select(*_REPLY).where(t.c.attempt_id.in_(ids)).order_by(t.c.id.desc()).limit(_limit(limit))
-    return [_reply(row) for row in conn.execute(statement).mappings()]
-
-
-def read_timeline(
-    conn: sa.Connection, keys: Sequence[LinkKey], *, page: str | None = None, limit: int = PAGE_MAX
-) -> Page[Moment]:
-    """What happened under these keys, oldest first: transitions, replies and what people did, in one line."""
-    if not keys:
-        return Page(rows=(), next_page=None)
-    wanted = sa.select(array_rows(conn, "keys", {"link_key": sa.Text()}, [(key,) for key in keys]).c.link_key)
-    attempts = sa.select(push_attempt.c.id).where(push_attempt.c.link_key.in_(wanted))
-    after = _read_position(page) if page is not None else None
-    parts = [
-        _places(0, attempt_event, attempt_event.c.at, attempt_event.c.link_key.in_(wanted), after),
-        _places(1, push_response, push_response.c.received_at, push_response.c.attempt_id.in_(attempts), after),
-        _places(2, operator_action, operator_action.c.at, operator_action.c.link_key.in_(wanted), after),
-    ]
-    places = sa.union_all(*parts).subquery("places")
-    ordered = sa.select(places).order_by(places.c.moment, places.c.source, places.c.place)
-    found = conn.execute(ordered.limit(_limit(limit) + 1)).all()
-    of = [[row.place for row in found if row.source == source] for source in range(3)]
-    moments: dict[tuple[int, int], Moment] = {}
-    for source, read in enumerate((_event_moments, _reply_moments, _action_moments)):
-        moments |= {(source, moment.id): moment for moment in read(conn, of[source])} if of[source] else {}
-    rows = [moments[row.source, row.place] for row in found]
-    return _page(rows, limit, _position)
-
-
-_KINDS: Final = ("event", "reply", "action")
-
-
-def _places(
-    source: int,
-    table: sa.Table,
-    moment: sa.Column[dt.datetime],
-    condition: sa.ColumnElement[bool],
-    after: tuple[dt.datetime, int, int] | None,
-) -> sa.Select[Any]:
-    rank = sa.literal(source, sa.Integer())
-    statement = sa.select(moment.label("moment"), rank.label("source"), table.c.id.label("place")).where(condition)
-    if after is not None:
-        here = sa.literal(after[0], UtcTime())
-        later = sa.or_(
-            moment > here,
-            sa.and_(moment == here, sa.or_(rank > after[1], sa.and_(rank == after[1], table.c.id > after[2]))),
-        )
-        statement = statement.where(later)
-    return statement
-
-
-def _event_moments(conn: sa.Connection, ids: Sequence[int]) -> Iterator[Moment]:
-    t = attempt_event
-    for row in conn.execute(sa.select(t).where(t.c.id.in_(ids))).mappings():
-        yield Moment(
-            at=row["at"],
-            kind=_KINDS[0],
-            id=row["id"],
-            link_key=row["link_key"],
-            attempt_id=row["attempt_id"],
-            subject=row["subject"],
-            event=row["event"],
-            from_status=row["from_status"],
-            to_status=row["to_status"],
-            actor=row["actor"],
-            reason=row["reason"],
-            evidence={name: value for name, value in read_object(row["evidence"]).items() if name != "claim"},
-        )
-
-
-def _reply_moments(conn: sa.Connection, ids: Sequence[int]) -> Iterator[Moment]:
-    t = push_response
-    for row in conn.execute(sa.select(*_REPLY, t.c.link_key).where(t.c.id.in_(ids))).mappings():
-        reply = _reply(row)
-        yield Moment(
-            at=reply.received_at,
-            kind=_KINDS[1],
-            id=reply.id,
-            link_key=row["link_key"],
-            attempt_id=reply.attempt_id,
-            subject=_KINDS[1],
-            event="late_reply" if reply.late else "reply" if reply.status is not None else "no_reply",
-            from_status=None,
-            to_status=None,
-            actor=None,
-            reason=None,
-            evidence={
-                "send_ordinal": reply.send_ordinal,
-                "status": reply.status,
-                "error": reply.error,
-                "body_size": reply.body_size,
-                **({"body_erased_at": write_time(reply.erased_at)} if reply.erased_at else {}),
-                "candidate_id": reply.candidate_id,
-                "verdict": reply.verdict,
-            },
-        )
-
-
-def _action_moments(conn: sa.Connection, ids: Sequence[int]) -> Iterator[Moment]:
-    t = operator_action
-    for row in conn.execute(sa.select(t).where(t.c.id.in_(ids))).mappings():
-        yield Moment(
-            at=row["at"],
-            kind=_KINDS[2],
-            id=row["id"],
-            link_key=row["link_key"],
-            attempt_id=None,
-            subject=row["target_kind"],
-            event=row["verb"],
-            from_status=None,
-            to_status=None,
-            actor=row["actor"],
-            reason=row["reason"],
-            evidence={"before": read_object(row["before"]), "after": read_object(row["after"])},
-        )
+    statement = sa.select(*REPLY_COLUMNS).where(t.c.attempt_id.in_(ids)).order_by(t.c.id.desc()).limit(row_limit(limit))
+    return [reply_of(row) for row in conn.execute(statement).mappings()]
 
 
 # ------------------------------------------------------------------------------------------------ counts
@@ -421,7 +286,8 @@ def read_object(text: str | None) -> dict[str, object]:
     return value if isinstance(value, dict) else {"value": value}
 
 
-_REPLY: Final = tuple(
+#: What is read of a reply to be shown: no headers, no body.
+REPLY_COLUMNS: Final = tuple(
     push_response.c[name]
     for name in (
         "id",
@@ -440,7 +306,8 @@ _REPLY: Final = tuple(
 )
 
 
-def _reply(row: Mapping[str, Any] | sa.RowMapping) -> ReplyRow:
+def reply_of(row: Mapping[str, Any] | sa.RowMapping) -> ReplyRow:
+    """What is shown of a reply that was selected by `REPLY_COLUMNS`."""
     error = read_object(row["trace"]).get("error")
     return ReplyRow(
         id=row["id"],
@@ -458,26 +325,15 @@ def _reply(row: Mapping[str, Any] | sa.RowMapping) -> ReplyRow:
     )
 
 
-def _limit(limit: int) -> int:
+def row_limit(limit: int) -> int:
+    """The rows of one page; raises `CallerError` for more than a page may have."""
     if not 1 <= limit <= PAGE_MAX:
         msg = f"A page has 1 to {PAGE_MAX} rows, not {limit}."
         raise CallerError(msg, evidence={"limit": limit}, next_step="go on with the next page")
     return limit
 
 
-def _page(rows: list[T], limit: int, key: Any) -> Page[T]:
+def page_of(rows: list[T], limit: int, key: Any) -> Page[T]:
+    """The first `limit` rows; there is a next page where one more was read."""
     shown = tuple(rows[:limit])
     return Page(rows=shown, next_page=str(key(shown[-1])) if len(rows) > limit else None)
-
-
-def _position(moment: Moment) -> str:
-    return f"{write_time(moment.at)}~{_KINDS.index(moment.kind)}~{moment.id}"
-
-
-def _read_position(page: str) -> tuple[dt.datetime, int, int]:
-    try:
-        at, source, place = page.split("~")
-        return read_time(at), int(source), int(place)
-    except ValueError:
-        msg = "This is no page of a timeline."
-        raise CallerError(msg, evidence={"page": page}, next_step="give the page that the last answer named") from None

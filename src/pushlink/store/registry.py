@@ -309,6 +309,22 @@ def end_lineage(slot: RegisteredSlot, successor: str, *, now: dt.datetime) -> Re
     return replace(slot, status=SlotStatus.REBOUND, successor_slot_id=successor, updated_at=now)
 
 
+def former_names(slots: Slots, registry: Iterable[RegisteredSlot]) -> set[str]:
+    """The names of older slots, and of actions of before there were slots, that rebind manifests led to this slot."""
+    ended = [
+        slot
+        for slot in registry
+        if (slot.kind, slot.tenant, slot.source_object) == (SlotKind.ACTION, slots.tenant, slots.source_object)
+        and slot.status is SlotStatus.REBOUND
+    ]
+    found: set[str] = set()
+    reached = {slots.action_slot_id}
+    while reached:
+        reached = {slot.slot_id for slot in ended if slot.successor_slot_id in reached} - found
+        found |= reached
+    return found
+
+
 def replaced_by(
     slots: Slots, registry: Iterable[RegisteredSlot], *, former_owners: Collection[str] = ()
 ) -> list[Slots]:
