@@ -108,8 +108,6 @@ def run_pushlink(url: str, port: int, count: int, *, mirror: bool) -> tuple[floa
 
     from pushlink import Runtime, WorkerOptions
     from pushlink.packs.loader import load_pack_text
-    from pushlink.store.catalog import apply_pack
-    from pushlink.store.schema import upgrade
 
     os.environ["PUSHLINK_SECRET"] = secrets.token_hex(16)
     runtime = Runtime.from_settings(
@@ -118,7 +116,7 @@ def run_pushlink(url: str, port: int, count: int, *, mirror: bool) -> tuple[floa
         egress={"allow_loopback": True},
         objects={"Thing": {"table": "things", "key": [{"column": "id", "type": "integer"}]}},
     )
-    upgrade(runtime.engine)
+    runtime.upgrade()
     metadata = sa.MetaData()
     things = sa.Table(
         "things",
@@ -132,15 +130,7 @@ def run_pushlink(url: str, port: int, count: int, *, mirror: bool) -> tuple[floa
     with runtime.engine.begin() as conn:
         metadata.create_all(conn)
         conn.execute(things.insert(), [{"id": i, "name": f"thing {i}", "amount": i} for i in range(1, count + 1)])
-        apply_pack(
-            conn,
-            pack,
-            tenant="",
-            install_ids=runtime.world.ids.fresh,
-            reason="benchmark",
-            actor="benchmark",
-            now=runtime.world.clock.now(conn),
-        )
+    runtime.apply_pack(pack, actor="benchmark", reason="benchmark")
     for start in range(1, count + 1, 1_000):
         with runtime.engine.begin() as conn:
             runtime.save_many(conn, [("Thing", i) for i in range(start, min(start + 1_000, count + 1))], user="b")

@@ -15,8 +15,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import pushlink
 from pushlink.packs.loader import load_pack_text
-from pushlink.store.catalog import apply_pack
-from pushlink.store.schema import upgrade
 from pushlink.testing.remote import FaultyRemote
 
 PACK = Path(__file__).resolve().parent / "packs" / "family.yaml"
@@ -77,21 +75,12 @@ def open_runtime(folder: Path, remote_url: str) -> pushlink.Runtime:
         authority={"kind": "allow_all"},
         egress={"allow_loopback": True},
     )
-    upgrade(pl.engine)
+    pl.upgrade()
     Base.metadata.create_all(pl.engine)
     pl.bind(Team, "Team")
     pl.bind(Member, "Member")
     text = PACK.read_text(encoding="utf-8").replace("http://127.0.0.1:8740", remote_url)
-    with pl.engine.begin() as conn:
-        apply_pack(
-            conn,
-            load_pack_text(text, file=PACK.name),
-            tenant="",
-            install_ids=pl.world.ids.fresh,
-            reason="an example",
-            actor="me",
-            now=pl.world.clock.now(conn),
-        )
+    pl.apply_pack(load_pack_text(text, file=PACK.name), actor="me", reason="an example")
     return pl
 
 

@@ -14,8 +14,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import pushlink
 from pushlink.packs.loader import load_pack_text
-from pushlink.store.catalog import apply_pack
-from pushlink.store.schema import upgrade
 from pushlink.testing.remote import FaultyRemote
 
 PACK = """
@@ -86,18 +84,9 @@ egress = {{allow_loopback = true}}
         encoding="utf-8",
     )
     pl = pushlink.Runtime.from_settings(settings_file)
-    upgrade(pl.engine)
+    pl.upgrade()
     Base.metadata.create_all(pl.engine)
-    with pl.engine.begin() as conn:
-        apply_pack(
-            conn,
-            load_pack_text(PACK.replace("REMOTE", remote_url)),
-            tenant="",
-            install_ids=pl.world.ids.fresh,
-            reason="quickstart",
-            actor="me",
-            now=pl.world.clock.now(conn),
-        )
+    pl.apply_pack(load_pack_text(PACK.replace("REMOTE", remote_url)), actor="me", reason="quickstart")
     pl.close()
     return settings_file
 

@@ -475,12 +475,21 @@ BANS = [
     Ban(
         name="only migrations adopt: no flow, no worker and no save looks at what an older integration left",
         rules=("MG-08", "MG-05"),
-        # store/chains.py reads receipts for `pushlink verify`; tests/migration/test_bounds.py says who imports it.
+        # store/chains.py reads receipts for `pushlink verify`, store/history.py for `pushlink history`, and nothing that
+        # acts imports either; for the first see tests/migration/test_bounds.py.
         holds=in_src_outside(
-            "migration/", "surfaces/", "protocol/adoption", "store/adoption", "store/tables.py", "store/chains.py"
+            "migration/",
+            "surfaces/",
+            "protocol/adoption",
+            "store/adoption",
+            "store/tables.py",
+            "store/chains.py",
+            "store/history.py",
+            "operations/reads.py",
         ),
         find=imports_any(
             "pushlink.migration",
+            "pushlink.store.history",
             "pushlink.protocol.adoption",
             "pushlink.protocol.adoption_manifest",
             "pushlink.protocol.adoption_receipts",

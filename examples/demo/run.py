@@ -27,10 +27,8 @@ from witness import differences
 
 from pushlink import Outcome, Refused, Runtime
 from pushlink.packs.loader import load_pack_text
-from pushlink.store.catalog import apply_pack
 from pushlink.store.dialect import read_only
 from pushlink.store.reads import read_attempt_page, read_link_page
-from pushlink.store.schema import upgrade
 
 ROOT = Path(__file__).resolve().parents[2]
 PACK = ROOT / "examples" / "packs" / "crm.yaml"
@@ -88,20 +86,11 @@ def introduce(pl: Runtime, remote: Remote) -> None:
     step(
         "2  A remote and a pack", "the pack says as data which record goes where, as what, and where its id comes back"
     )
-    upgrade(pl.engine)
+    pl.upgrade()
     pack = load_pack_text(PACK.read_text(encoding="utf-8").replace(PACK_ADDRESS, remote.url), file=PACK.name)
-    with pl.engine.begin() as conn:
-        applied = apply_pack(
-            conn,
-            pack,
-            tenant="",
-            install_ids=pl.world.ids.fresh,
-            reason="the demo starts",
-            actor="demo",
-            now=pl.world.clock.now(conn),
-        )
+    applied = pl.apply_pack(pack, actor="demo", reason="the demo starts")
     say(f"remote: {remote.url}, a process of its own that wants a bearer token and makes a record of every POST")
-    say(f"pack:   {PACK.relative_to(ROOT)} applied; its actions and destinations have {len(applied.added)} slots")
+    say(f"pack:   {PACK.relative_to(ROOT)} applied; its actions and destinations have {len(applied.added_slots)} slots")
 
 
 def save_everything(pl: Runtime, remote: Remote) -> None:

@@ -28,8 +28,6 @@ from rich.table import Table
 
 from pushlink import Runtime
 from pushlink.packs.loader import load_pack_text
-from pushlink.store.catalog import apply_pack
-from pushlink.store.schema import upgrade
 from pushlink.store.tables import attempt_event, push_attempt
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating
@@ -165,20 +163,13 @@ def run(database: str, url: str, folder: Path, in_flight: int, waiting: int) -> 
 
 def prepare(pl: Runtime, address: str, count: int) -> None:
     """The host's table, pushlink's own, the pack, and one save for each record."""
-    upgrade(pl.engine)
+    pl.upgrade()
     HOST.create_all(pl.engine)
     pl.bind(ORDER, "Order")
     with pl.engine.begin() as conn:
         conn.execute(sa.insert(ORDER), [{"id": n, "number": f"order {n}"} for n in range(1, count + 1)])
-        apply_pack(
-            conn,
-            load_pack_text(PACK.replace("ADDRESS", address)),
-            tenant="",
-            install_ids=pl.world.ids.fresh,
-            reason="make kill",
-            actor="kill",
-            now=pl.world.clock.now(conn),
-        )
+    pl.apply_pack(load_pack_text(PACK.replace("ADDRESS", address)), actor="kill", reason="make kill")
+    with pl.engine.begin() as conn:
         pl.save_many(conn, [("Order", n) for n in range(1, count + 1)], user="kill")
 
 

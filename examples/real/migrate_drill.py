@@ -41,9 +41,7 @@ from pushlink.protocol.adoption import Pair
 from pushlink.protocol.manifest import approve
 from pushlink.protocol.snapshots import LinkKey
 from pushlink.protocol.verbs import Verb
-from pushlink.store.catalog import apply_pack
 from pushlink.store.dialect import read_only
-from pushlink.store.schema import upgrade
 from pushlink.store.tables import METADATA, remote_link
 
 #: Records that are changed, deleted and saved once the plan is made.
@@ -190,7 +188,7 @@ def adoption(drill: Drill, url: str, folder: Path, records: int) -> None:
     pl = Runtime.from_settings(database_url=url, secret_file=folder / "secret", authority={"kind": "allow_all"})
     pl.bind(PLACES, "Place")
     try:
-        upgrade(pl.engine)
+        pl.upgrade()
         HOST.create_all(pl.engine)
         install(pl, json.dumps(PACK))
         expected = planted(pl, records)
@@ -402,7 +400,7 @@ def upgrading(drill: Drill, url: str, folder: Path, count: int) -> None:
     remote = entry.make(folder, free_port())
     pl = open_runtime(url, folder)
     try:
-        upgrade(pl.engine)
+        pl.upgrade()
         text = entry.pack.read_text(encoding="utf-8").replace(entry.pack_address, remote.start())
         with pl.engine.begin() as conn:
             geo.fill(conn, count)
@@ -472,16 +470,7 @@ def edit_all(pl: Runtime) -> None:
 
 def install(pl: Runtime, text: str) -> None:
     """Apply a pack."""
-    with pl.engine.begin() as conn:
-        apply_pack(
-            conn,
-            load_pack_text(text),
-            tenant="",
-            install_ids=pl.world.ids.fresh,
-            reason="make migrate-drill",
-            actor=USER,
-            now=pl.world.clock.now(conn),
-        )
+    pl.apply_pack(load_pack_text(text), actor=USER, reason="make migrate-drill")
 
 
 # ------------------------------------------------------------------------------------------------ on the screen

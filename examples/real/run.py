@@ -36,9 +36,7 @@ from rich.text import Text
 
 from pushlink import Outcome, Runtime, WorkerOptions
 from pushlink.packs.loader import load_pack_text
-from pushlink.store.catalog import apply_pack
 from pushlink.store.dialect import read_only
-from pushlink.store.schema import upgrade
 from pushlink.store.tables import push_attempt, remote_link
 
 HERE = Path(__file__).resolve().parent
@@ -199,19 +197,11 @@ def open_runtime(url: str, folder: Path) -> Runtime:
 
 def prepare(pl: Runtime, entry: Entry | Family, address: str, limit: int | None) -> None:
     """The host's tables and records, the tables of pushlink, and the pack."""
-    upgrade(pl.engine)
+    pl.upgrade()
     text = entry.pack.read_text(encoding="utf-8").replace(entry.pack_address, address)
     with pl.engine.begin() as conn:
         geo.fill(conn, limit)
-        apply_pack(
-            conn,
-            load_pack_text(text, file=entry.pack.name),
-            tenant="",
-            install_ids=pl.world.ids.fresh,
-            reason="make real",
-            actor=USER,
-            now=pl.world.clock.now(conn),
-        )
+    pl.apply_pack(load_pack_text(text, file=entry.pack.name), actor=USER, reason="make real")
 
 
 # ------------------------------------------------------------------------------------------------ the three parts

@@ -37,6 +37,7 @@ from pushlink.flows.reserve import Reservation
 from pushlink.flows.world import Terms, World
 from pushlink.operations import packs
 from pushlink.operations.packs import AppliedView
+from pushlink.packs.model import Pack
 from pushlink.ports import Authority, Clock, Credentials, Ids, RecordRef, Transport, Vault, WireReply, WireRequest
 from pushlink.protocol.sealing import Plain
 from pushlink.settings import Settings
@@ -136,16 +137,16 @@ class Runtime:
 
         upgrade(self.engine)
 
-    def apply_pack(self, path: str | Path, *, tenant: str = "", actor: str, reason: str) -> AppliedView:
-        """Install the pack of a file, or its newer version, for a tenant (`pushlink pack apply`).
+    def apply_pack(self, pack: Pack | str | Path, *, tenant: str = "", actor: str, reason: str) -> AppliedView:
+        """Install a pack (or a pack file's), or its newer version, for a tenant (`pushlink pack apply`).
 
-        Raises `PackError` with every finding, or `ConfigurationError` when the slot registry refuses it.
+        Raises `PackError` with every finding of the file, or `ConfigurationError` when the slot registry refuses it.
         """
         with self.engine.begin() as conn:
             require_current(conn)
             return packs.apply(
                 conn,
-                path,
+                pack,
                 tenant=tenant,
                 install_ids=self.world.ids.fresh,
                 reason=reason,

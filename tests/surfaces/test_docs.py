@@ -132,7 +132,6 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         "pushlink pack apply": shop.json("pack", "apply", shop.pack),
         "pushlink pack list": shop.json("pack", "list"),
         "pushlink save": shop.json("save", "Note", 1, "--user", "ann"),
-        "pushlink save --all": shop.json("save", "Note", "--all", "--user", "ann"),
         "pushlink backfill": shop.json("backfill", "Note", "--user", "ann"),
         "pushlink push": shop.json("push", "Note", 1, code=5),
         "pushlink worker": shop.json("worker", "--until-idle", "--log-level", "error"),
@@ -155,7 +154,7 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
     seen["pushlink pack uninstall"] = shop.json(*ending)
     for name, document in seen.items():
         assert set(document) == keys_of(name), name
-    in_bulk = {"pushlink save --all", "pushlink reconcile --csv", "pushlink retire --slot"}
+    in_bulk = {"pushlink reconcile --csv", "pushlink retire --slot"}
     assert {*seen, "pushlink pack schema"} - in_bulk == set(commands())
     assert set(shop.json("explain", "Nothing", 1, code=2)) == keys_of("any command that fails")
     for listed, document in [

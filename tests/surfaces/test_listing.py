@@ -1,4 +1,4 @@
-"""`save --all` finds every record of an object, whatever its key is made of."""
+"""A scan finds every record of an object, whatever its key is made of."""
 
 from __future__ import annotations
 

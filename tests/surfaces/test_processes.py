@@ -36,7 +36,7 @@ def test_from_an_empty_folder_to_a_linked_record(tmp_path: Path, remote: FaultyR
     assert shop.process("pack", "check", "packs/notes.yaml").code == 0
     assert shop.process("pack", "apply", "packs/notes.yaml").code == 0
     assert shop.process("doctor").code == 0
-    assert shop.process("save", "Note", "--all", "--user", "me").code == 0
+    assert shop.process("backfill", "Note", "--user", "me").code == 0
     worked = shop.process("worker", "--until-idle", "--json", "--log-format", "json")
     assert worked.code == 0
     assert (worked.document["claimed"], worked.document["sent"]) == (3, 3)

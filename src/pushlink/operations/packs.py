@@ -11,6 +11,7 @@ from typing import Any
 from pushlink.errors import CallerError, Code, Finding, PackError
 from pushlink.packs.lint import LintFinding, Severity
 from pushlink.packs.loader import load_pack, read_pack
+from pushlink.packs.model import Pack
 from pushlink.packs.schema import pack_schema
 from pushlink.store import reads
 from pushlink.store.access import Connection
@@ -47,7 +48,7 @@ class CheckedPack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedView:
-    """What an apply did."""
+    """What an apply did. `file` is empty for a pack that came from none."""
 
     file: str
     pack: str
@@ -93,7 +94,7 @@ def schema() -> dict[str, Any]:
 
 def apply(
     conn: Connection,
-    path: str | PathLike[str],
+    source: Pack | str | PathLike[str],
     *,
     tenant: str,
     install_ids: Callable[[], str],
@@ -101,13 +102,13 @@ def apply(
     now: dt.datetime,
     reason: str = APPLY_REASON,
 ) -> AppliedView:
-    """Install the pack of a file for a tenant; raises `PackError` for one that has an error.
+    """Install a pack, or the pack of a file, for a tenant; raises `PackError` for a file that has an error.
 
     Raises `ConfigurationError` when the slot registry refuses it. Nothing is written in either case.
     """
-    pack = load_pack(path)
+    pack, file = (source, "") if isinstance(source, Pack) else (load_pack(source), str(source))
     done = apply_pack(conn, pack, tenant=tenant, install_ids=install_ids, reason=reason, actor=actor, now=now)
-    return _applied(str(path), pack.pack, pack.version, tenant, done)
+    return _applied(file, pack.pack, pack.version, tenant, done)
 
 
 def uninstall(

@@ -25,12 +25,11 @@ from pushlink.flows.claim import ClaimSteps
 from pushlink.flows.drivers import Database
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
+from pushlink.operations.packs import AppliedView
 from pushlink.packs.loader import load_pack, load_pack_text
 from pushlink.packs.model import Pack
 from pushlink.ports import Credentials, Secret
 from pushlink.settings import Settings
-from pushlink.store.catalog import AppliedPack, apply_pack
-from pushlink.store.schema import upgrade
 from pushlink.testing.driver import Death, End, How, SendNow, run_dying, worker_pass
 from pushlink.worker import Tally, WorkerOptions
 
@@ -85,7 +84,7 @@ def open_runtime(
     if token is not None and chosen.credentials is None:
         chosen = replace(chosen, credentials=OneToken(token))
     runtime = Runtime(Settings(**{**defaults, **settings}), chosen)
-    upgrade(runtime.engine)
+    runtime.upgrade()
     if metadata is not None:
         metadata.create_all(runtime.engine)
     for name, source in (bind or {}).items():
@@ -95,22 +94,13 @@ def open_runtime(
     return runtime
 
 
-def apply(runtime: Runtime, pack: Pack | str | Path, *, base_url: str | None = None, tenant: str = "") -> AppliedPack:
+def apply(runtime: Runtime, pack: Pack | str | Path, *, base_url: str | None = None, tenant: str = "") -> AppliedView:
     """Make a pack the active one of its owner, its profiles speaking to `base_url` where one is given."""
     model = pack if isinstance(pack, Pack) else load_pack(pack) if isinstance(pack, Path) else load_pack_text(pack)
     if base_url is not None:
         moved = {name: p.model_copy(update={"base_url": base_url}) for name, p in model.profiles.items()}
         model = model.model_copy(update={"profiles": moved})
-    with runtime.engine.begin() as conn:
-        return apply_pack(
-            conn,
-            model,
-            tenant=tenant,
-            install_ids=runtime.world.ids.fresh,
-            reason="a test",
-            actor="test",
-            now=runtime.world.clock.now(conn),
-        )
+    return runtime.apply_pack(model, tenant=tenant, actor="test", reason="a test")
 
 
 def drain(runtime: Runtime, *, horizon_s: float = 3.0) -> Tally:

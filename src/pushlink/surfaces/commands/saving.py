@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -29,56 +26,41 @@ if TYPE_CHECKING:
     from pushlink.flows.outcomes import Outcome
     from pushlink.ports import RecordRef
 
-#: Times that a batch is run again after it lost a race to other writers.
+#: Times that a save is run again after it lost a race to other writers.
 TRIES: Final = 10
 
 
 def save(
     source_object: ObjectArgument,
-    record_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The record's id; without it, --all.", show_default=False)
-    ] = None,
+    record_id: RecordArgument,
     user: Annotated[str, typer.Option("--user", metavar="USER", help="On whose authority.", show_default=False)] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Save every record of the object.")] = False,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=5_000, help="Records in one transaction.")] = 500,
     config: ConfigOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Reserve the pushes of a record, or of all records, on a user's authority; a worker sends them."""
+    """Reserve the pushes of a record on a user's authority; a worker sends them. `backfill` saves all records."""
     output = Output(as_json=as_json)
     if not user:
         raise CallerError("A save needs the user on whose authority it reads.", next_step="add --user USER")
-    if everything is (record_id is not None):
-        raise CallerError("Name a record's id, or say --all; not both.", next_step="pushlink save --help")
     with open_runtime(config) as runtime:
-        if record_id is not None:
-            ref = record_of(runtime, source_object, record_id)
-            [outcomes] = _save(runtime, [ref], user=user, tenant=tenant)
-            _show_outcomes(output, outcomes)
-            refused = any(_name(outcome) == "refused" for outcome in outcomes)
-        else:
-            totals = _save_all(output, runtime, source_object, user=user, tenant=tenant, batch=batch)
-            _show_totals(output, totals)
-            refused = bool(totals.refused)
+        outcomes = _save(runtime, record_of(runtime, source_object, record_id), user=user, tenant=tenant)
+    _show_outcomes(output, outcomes)
+    refused = any(_name(outcome) == "refused" for outcome in outcomes)
     raise typer.Exit(Exit.REFUSED if refused else Exit.OK)
 
 
-def _save(runtime: Runtime, refs: Sequence[RecordRef], *, user: str, tenant: str) -> list[list[Outcome]]:
+def _save(runtime: Runtime, ref: RecordRef, *, user: str, tenant: str) -> list[Outcome]:
     """Save in a transaction of pushlink's own engine, again when another writer was quicker."""
     from pushlink.store.access import writing
 
     for left in reversed(range(TRIES)):
         try:
             with writing(runtime.engine) as conn:
-                return runtime.save_many(conn, refs, user=user, tenant=tenant)
+                return runtime.save(conn, ref, user=user, tenant=tenant)
         except Contended:
             if left == 0:
                 raise
     return []
-
-
-# ------------------------------------------------------------------------------------------------ one record
 
 
 def _name(outcome: Outcome) -> str:
@@ -131,89 +113,6 @@ def _said(one: dict[str, Any]) -> str:
         case _:
             kept = f" The values are kept as version {one['wanted_version']}." if one["wanted_version"] else ""
             return f"{one['code']}: {one['message']}{kept}"
-
-
-# ------------------------------------------------------------------------------------------------ all records
-
-
-@dataclass(slots=True)
-class _Totals:
-    records: int = 0
-    skipped: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0.0
-
-    def add(self, outcomes: Sequence[Sequence[Outcome]], skipped: int) -> None:
-        self.records += len(outcomes)
-        self.skipped += skipped
-        for found in outcomes:
-            for outcome in found:
-                name = _name(outcome)
-                self.outcomes[name] += 1
-                if name == "refused":
-                    self.refused[str(_outcome_document(outcome)["code"])] += 1
-
-
-def _save_all(output: Output, runtime: Runtime, source_object: str, *, user: str, tenant: str, batch: int) -> _Totals:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from pushlink.store.access import reading
-
-    started = time.monotonic()
-    totals = _Totals()
-    with reading(runtime.engine) as conn:
-        count = runtime.records.count_records(conn, source_object, window=None).rows
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]:>8.0f}/s"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=output.err, transient=True, disable=not output.err.is_terminal) as progress:
-        task = progress.add_task("saving", total=count, rate=0.0)
-        for refs, skipped in _batches(runtime, source_object, batch):
-            totals.add(_save(runtime, refs, user=user, tenant=tenant), skipped)
-            totals.seconds = time.monotonic() - started
-            rate = totals.records / max(totals.seconds, 0.001)
-            progress.update(task, completed=totals.records + totals.skipped, rate=rate)
-    return totals
-
-
-def _batches(runtime: Runtime, source_object: str, limit: int) -> Iterator[tuple[Sequence[RecordRef], int]]:
-    """The records of an object in key order, and how many rows beside them have no id of the declared type."""
-    from pushlink.store.access import reading
-
-    after: str | None = None
-    while True:
-        with reading(runtime.engine) as conn:
-            found = runtime.records.scan_records(conn, source_object, window=None, after=after, limit=limit)
-        if not found:
-            return
-        refs = [row.ref for row in found if row.ref is not None]
-        yield refs, len(found) - len(refs)
-        after = found[-1].place
-
-
-def _show_totals(output: Output, totals: _Totals) -> None:
-    if output.as_json:
-        output.document(
-            {
-                "records": totals.records,
-                "skipped": totals.skipped,
-                "outcomes": dict(sorted(totals.outcomes.items())),
-                "refused": dict(sorted(totals.refused.items())),
-                "seconds": round(totals.seconds, 3),
-            }
-        )
-        return
-    rate = totals.records / max(totals.seconds, 0.001)
-    output.say(f"{totals.records} records in {totals.seconds:.1f} s ({rate:.0f}/s).")
-    output.say(*(f"  {name}: {count}" for name, count in sorted(totals.outcomes.items())))
-    output.say(*(f"    {code}: {count}" for code, count in sorted(totals.refused.items())))
-    if totals.skipped:
-        output.say(f"  {totals.skipped} rows have no id of the declared type and were left out.")
 
 
 # ------------------------------------------------------------------------------------------------ push
@@ -275,7 +174,6 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
             "pushlink save Note 42 --user ann",
-            "pushlink save Note --all --user nightly --batch 1000",
             "pushlink save Note 42 --user ann --tenant north --json",
         )
     )(save)
