@@ -475,8 +475,8 @@ BANS = [
     Ban(
         name="only migrations adopt: no flow, no worker and no save looks at what an older integration left",
         rules=("MG-08", "MG-05"),
-        # store/chains.py reads receipts for `pushlink verify`, store/history.py for `pushlink history`, and nothing that
-        # acts imports either; for the first see tests/migration/test_bounds.py.
+        # store/chains.py reads receipts for `pushlink verify`, store/history.py for `pushlink history`, and nothing
+        # that acts imports either; for the first see tests/migration/test_bounds.py.
         holds=in_src_outside(
             "migration/",
             "surfaces/",
