@@ -162,7 +162,8 @@ def _explained(record: str, story: Mapping[str, list[Row]], log: RemoteLog) -> I
     known = {row["remote_id"] for name in ("attempts", "links") for row in story[name]}
     known |= {row["candidate_id"] for row in story["candidates"]}
     creates = [row for row in story["attempts"] if row["operation"] == "create"]
-    is_open = any(row["status"] in _MAY_HAVE and row["send_count"] for row in creates)
+    # Under a replay contract a create in doubt is pending: it says that it is in doubt, and is sent again.
+    is_open = any((row["status"] in _MAY_HAVE or row["in_doubt"]) and row["send_count"] for row in creates)
     for made in log.made[record]:
         if made not in known and not is_open:
             yield f"the remote made {made} for {record}, and nothing here knows of it: {_standing(story)}"
