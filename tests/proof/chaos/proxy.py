@@ -45,10 +45,12 @@ class CutProxy:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
+        server.close()
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(_ended(tasks))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())  # one more turn, in which transports close
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -106,3 +108,7 @@ class CutProxy:
         cut = self._random.choice(CUTS)
         self.cuts[cut] += 1
         return cut
+
+
+async def _ended(tasks: set[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
