@@ -45,7 +45,8 @@ def test_a_few_records_reach_a_real_server_and_are_equal(server: str, tmp_path: 
     if importlib.util.find_spec(SERVERS[server]) is None:
         pytest.skip(f"{SERVERS[server]} is not installed (it is in requirements.lock)")
     environment = {**os.environ, "PUSHLINK_DATABASE_URL": f"sqlite:///{tmp_path / 'somebody.db'}"}
-    command = [sys.executable, str(REAL / "run.py"), "--limit", "20", "--database", "sqlite", "--server", server]
+    command = [sys.executable, str(REAL / "run.py"), "--part", "records", "--limit", "20"]
+    command += ["--database", "sqlite", "--server", server]
     done = subprocess.run(
         [*command, "--folder", str(tmp_path / "real")],
         capture_output=True,
