@@ -108,7 +108,7 @@ def test_a_difference_is_a_problem_and_an_exit_code(
         "the server's own count of Subdivision now: 1 instead of 0",
     ]
     monkeypatch.setattr(run_module, "run", lambda *_: result)
-    monkeypatch.setattr(sys, "argv", ["run.py", "--database", "sqlite", "--folder", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["run.py", "--part", "records", "--database", "sqlite", "--folder", str(tmp_path)])
     assert run_module.main() == 1
 
 
