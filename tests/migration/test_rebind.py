@@ -130,8 +130,29 @@ def _identity(row: dict[str, Any]) -> str:
 @pytest.mark.rule("MG-07")
 def test_no_table_with_a_link_key_is_forgotten() -> None:
     """Each either moves, or is append-only and stays under the key that it was written for."""
-    keyed = {table.name for table in METADATA.sorted_tables if any("link_key" in c.name for c in table.columns)}
-    assert keyed == {table.name for table in rebinds.MOVED} | {t.name for t in APPEND_ONLY if t.name in keyed}
+    keyed = {c for table in METADATA.sorted_tables for c in table.columns if "link_key" in c.name}
+    moved = {c for c in keyed if c.table in {*rebinds.MOVED, *APPEND_ONLY}}
+    assert keyed == moved | set(rebinds.FOLLOWING)
+
+
+@pytest.mark.rule("MG-07", "D-31")
+def test_who_waits_for_whom_follows_the_keys(stage: Stage) -> None:
+    """A child that waits, the record that it waits for, and the word that it may go on: all under the new keys."""
+    stage.save(1, name="Ada", email="ada@example.com")
+    old, new = stage.slot()["link_key"], link_key(NEW, "1")
+    attempt = stage.attempt()["id"]
+    wait = "INSERT INTO pushlink_association_wait (attempt_id, target_link_key, link_key) VALUES (:id, :target, :key)"
+    stage.sql(wait, id=attempt, target="lk1_elsewhere", key=old)
+    stage.sql(wait, id="of another record", target=old, key="lk1_elsewhere")
+    wake = (
+        "INSERT INTO pushlink_association_wake (target_link_key, finalized_at) VALUES (:target, '2025-01-01 00:00:00')"
+    )
+    stage.sql(wake, target=old)
+    stage.apply(renamed())
+    apply(stage, planned(stage))
+    waits = {row["attempt_id"]: (row["link_key"], row["target_link_key"]) for row in stage.rows("association_wait")}
+    assert waits == {attempt: (new, "lk1_elsewhere"), "of another record": ("lk1_elsewhere", new)}
+    assert [row["target_link_key"] for row in stage.rows("association_wake")] == [new]
 
 
 @pytest.mark.rule("MG-07", "D-29")

@@ -23,6 +23,7 @@ from pushlink.protocol.rebinding import ATTEMPT_FIELDS, LINK_FIELDS, SLOT_FIELDS
 from pushlink.protocol.snapshots import LinkKey, Slots
 from pushlink.protocol.states import LEASED, AttemptStatus
 from pushlink.store import registry
+from pushlink.store.association_tables import association_wait, association_wake
 from pushlink.store.catalog import read_owning
 from pushlink.store.dialect import Batch
 from pushlink.store.registry import IN_USE, RegisteredSlot, SlotKind, SlotName, SlotStatus
@@ -31,6 +32,9 @@ from pushlink.store.tables import operator_action, push_attempt, push_slot, rebi
 
 #: The tables whose rows belong to a link key and move with it; what is append-only stays where it was written.
 MOVED: Final = (push_slot, remote_link, push_attempt)
+
+#: What says who waits for whom, by keys alone: each of its columns follows a key that moves.
+FOLLOWING: Final = (association_wait.c.link_key, association_wait.c.target_link_key, association_wake.c.target_link_key)
 
 #: The word of the audit for an operation; its evidence names the manifest.
 AUDITED_AS: Final = "slot rebind"
@@ -180,6 +184,9 @@ def move_rows(conn: sa.Connection, old: Mapping[LinkKey, Standing], new: Mapping
     for statement, kind in ((_MOVE_SLOTS, "slots"), (_MOVE_LINKS, "links"), (_MOVE_ATTEMPTS, "attempts")):
         for row in statement(conn, moves[kind]) if moves[kind] else ():
             written[row.link_key] += 1
+    changed = [(key, _key_of(after)) for key, after in new.items()]
+    for follow in _FOLLOW if changed else ():
+        follow(conn, changed)
     return {key for key, after in new.items() if written[_key_of(after)] != _count(old[key])}
 
 
@@ -287,6 +294,10 @@ def _move_attempts(rows: sa.FromClause) -> Any:
     return _move(rows, t, _ATTEMPT_MOVE).values(claim_token=sa.null(), lease_until=sa.null())
 
 
+def _follow(rows: sa.FromClause, column: sa.Column[str]) -> sa.Executable:
+    return sa.update(column.table).where(column == rows.c.old).values({column: rows.c.link_key})
+
+
 def _drop_bare(rows: sa.FromClause) -> sa.Executable:
     t = push_slot
     return sa.delete(t).where(
@@ -363,4 +374,5 @@ _DROP_BARE: Final = _KEYS.prepare(_drop_bare)
 _MOVE_SLOTS: Final = _texts("moves", _SLOT_MOVE).prepare(_move_slots)
 _MOVE_LINKS: Final = _texts("moves", _LINK_MOVE).prepare(partial(_move, table=remote_link, names=_LINK_MOVE))
 _MOVE_ATTEMPTS: Final = _texts("moves", _ATTEMPT_MOVE).prepare(_move_attempts)
+_FOLLOW: Final = tuple(_texts("keys", ("old", "link_key")).prepare(partial(_follow, column=c)) for c in FOLLOWING)
 _READDRESS: Final = _texts("details", ("id", "detail")).prepare(_readdress)
