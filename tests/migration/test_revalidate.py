@@ -25,6 +25,7 @@ from migration.moves import (
 )
 from pushlink.errors import CallerError, Code
 from pushlink.flows.outcomes import Refused
+from pushlink.migration import batches as batches_of
 from pushlink.migration import revalidate
 from pushlink.migration.revalidate import Verdict
 from pushlink.operations.actions import Decision, OperatorTerms, act
@@ -236,7 +237,7 @@ def test_locks_go_from_the_catalogue_to_slots_links_and_attempts_in_link_key_ord
     stage: Stage, dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In batches, all of one kind's in one order; a link's attempt is never locked before the link."""
-    monkeypatch.setattr(revalidate, "BATCH", 2)
+    monkeypatch.setattr(batches_of, "SIZE", 2)
     keys = moved_on(stage, 5)
     manifest = manifest_of(stage, list(reversed(keys)))
     seen: list[tuple[str, tuple[int, ...]]] = []

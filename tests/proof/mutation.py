@@ -37,7 +37,7 @@ from pushlink.flows import (
     update,
     world,
 )
-from pushlink.migration import revalidate
+from pushlink.migration import batches, revalidate
 from pushlink.protocol import gates, outcome, receipts, recovery, replies, states, verbs, waiting
 from pushlink.store import attempts, restores, slots
 from pushlink.store import revalidation as revalidation_rows
@@ -385,7 +385,7 @@ def no_order() -> None:
         prepared = getattr(revalidation_rows, name)
         prepared._build = _unordered(prepared._build)
         prepared._statements.clear()
-    swap(revalidate.batches, lambda items, size: iter([list(reversed(list(items)))]))
+    swap(revalidate.batches, lambda items: iter([list(reversed(list(items)))]))
 
 
 def _unordered(build: Any) -> Any:
@@ -394,7 +394,7 @@ def _unordered(build: Any) -> Any:
 
 def no_atomic() -> None:
     """What was moved stays moved, whatever comes after it."""
-    revalidate.BATCH = 1  # type: ignore[misc]
+    batches.SIZE = 1  # type: ignore[misc]
     original = revalidate._Run._write
 
     def write(self: Any, *rest: Any) -> None:
