@@ -11,6 +11,7 @@ from flows.stage import Stage
 from operations.operators import actions, create_of, decide, failed_create, lost_create, settle
 from pushlink.errors import CallerError
 from pushlink.operations import waiting
+from pushlink.operations.verifying import verify
 from pushlink.operations.actions import OperatorTerms
 from pushlink.operations.actions_bulk import Bulk, act_many, read_decisions
 from pushlink.protocol.verbs import Verb
@@ -215,6 +216,6 @@ def test_verify_counts_the_actions_and_names_the_newest_seal(stage: Stage) -> No
     for row in parked(stage, 2):
         decide(stage, Verb.ADOPT, row, argument=row["id"])
     with stage.engine.begin() as conn:
-        found = waiting.verify(conn)
+        found = verify(conn)
     kept = stage.rows("operator_action", "id")
     assert (found.is_whole, found.broken, found.actions, found.head) == (True, (), len(kept), kept[-1]["hash"])
