@@ -11,9 +11,9 @@ from flows.stage import Stage
 from operations.operators import actions, create_of, decide, failed_create, lost_create, settle
 from pushlink.errors import CallerError
 from pushlink.operations import waiting
-from pushlink.operations.verifying import verify
 from pushlink.operations.actions import OperatorTerms
 from pushlink.operations.actions_bulk import Bulk, act_many, read_decisions
+from pushlink.operations.verifying import verify
 from pushlink.protocol.verbs import Verb
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating, updating
