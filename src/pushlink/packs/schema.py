@@ -53,6 +53,8 @@ def pack_schema() -> dict[str, Any]:
             definition["properties"][key]["description"] = meaning
     schema = {"$schema": DIALECT, "$id": SCHEMA_ID, **made, "$defs": definitions}
     for part in _objects(schema):
+        if part.get("$ref") == "#/$defs/JsonValue":
+            part["$ref"] = "#/$defs/PlainJson"
         if part.get("type") == "integer":
             part.setdefault("minimum", -INTEGER_MAX)
             part.setdefault("maximum", INTEGER_MAX)
