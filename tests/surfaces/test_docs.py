@@ -17,7 +17,7 @@ from pushlink.surfaces.cli import app
 from pushlink.surfaces.exits import MEANINGS, Exit, exit_of
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating
-from surfaces import adoptions, certificates, decisions, mappings, slots
+from surfaces import adoptions, certificates, decisions, keeping, mappings, slots
 from surfaces.conftest import Shop
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -149,6 +149,7 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
     seen |= adoptions.documents(shop)
     seen |= mappings.documents(shop)
     seen |= slots.documents(shop)
+    seen |= keeping.documents(shop)
     installed = shop.json("pack", "list")["installs"][0]
     ending = ("pack", "uninstall", installed["pack"], "--revision", installed["revision"], "--reason", "r")
     seen["pushlink pack uninstall"] = shop.json(*ending)

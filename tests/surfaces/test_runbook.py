@@ -13,7 +13,7 @@ import pytest
 
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating, updating
-from surfaces import decisions
+from surfaces import decisions, keeping
 from surfaces.conftest import Shop
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -90,24 +90,15 @@ def conflicting(shop: Shop) -> None:
     decisions.conflict(shop, NOTE, decisions.linked(shop, 1))
 
 
-def keyed(shop: Shop, *key_ids: str) -> None:
-    """Settings with these keys, the last of which seals."""
-    plain = shop.config.read_text().split("\n[at_rest]")[0]
-    keys = "".join(f'{key_id} = "env:KEY_{key_id}"\n' for key_id in key_ids)
-    shop.config.write_text(f'{plain}\n[at_rest]\nseal_with = "{key_ids[-1]}"\n[at_rest.keys]\n{keys}')
-    for number, key_id in enumerate(("k1", "k2")):
-        shop.variables[f"KEY_{key_id}"] = bytes([number] * 32).hex()
-
-
 def unreadable(shop: Shop, *, back: bool) -> None:
     """A create that a worker met without the key."""
-    keyed(shop, "k1")
+    keeping.keyed(shop, "k1")
     decisions.saved(shop, NOTE)
-    keyed(shop, "k2")
+    keeping.keyed(shop, "k2")
     shop.drain()
     assert decisions.attempt_of(shop, NOTE)["hold"] == "body_unreadable"
     if back:
-        keyed(shop, "k1", "k2")
+        keeping.keyed(shop, "k1", "k2")
 
 
 #: Section, which of its blocks, how the case comes about, what is named, and the attempt and link afterwards.
@@ -280,14 +271,14 @@ def test_a_pack_is_applied_and_uninstalled_by_an_administrator_with_a_line_in_th
 def test_the_database_is_kept_by_the_commands_of_its_section(local_shop: Shop) -> None:
     """A rotation, an erasure and a pruning, as they stand there; each tells what it did, and the audit is whole."""
     shop = local_shop
-    keyed(shop, "k1")
+    keeping.keyed(shop, "k1")
     decisions.linked(shop, NOTE)
     for title in ("second", "third"):
         decisions.changed(shop, NOTE, title)
         shop.drain()
     [lines] = blocks("Keeping the database")
     assert shop.json("prune", "--reason", "a look", code=2)["error"]["code"] == "caller_mistake"
-    keyed(shop, "k1", "k2")
+    keeping.keyed(shop, "k1", "k2")
     shop.sql("UPDATE pushlink_push_attempt SET updated_at = :then", then=AN_HOUR_AGO)
     shop.sql("UPDATE pushlink_push_slot SET wanted_at = :then", then=AN_HOUR_AGO)
     dry = shop.json("erase", "--after-days", 90, "--dry-run", "--reason", "a look")["erase"]
