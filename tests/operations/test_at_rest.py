@@ -25,7 +25,7 @@ from pushlink.ports import Vault
 from pushlink.protocol.sealing import Plain
 from pushlink.protocol.snapshots import LinkKey, write_time
 from pushlink.protocol.verbs import Verb
-from pushlink.store.reads import read_timeline
+from pushlink.store.history import read_timeline
 from pushlink.store.tables import METADATA
 from pushlink.testing import verbs
 from pushlink.testing.collection import RemoteOptions
