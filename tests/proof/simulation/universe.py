@@ -632,8 +632,9 @@ class Universe:
         with self.engine.begin() as conn:
             known = set(conn.execute(sa.text(SAVED)).scalars())
             deployments.clear(conn, actor="op", reason="looked at", now=self.clock.now())
+        made = {str(record.document["key"]) for record in self.wire.api.created}  # even if it was deleted there since
         for record, _ in self.records:
-            if record not in known and live_record(self.wire, record) is not None:
+            if record not in known and record in made:
                 self.deleted.add(record)
 
     def _work_until_idle(self) -> None:
