@@ -7,6 +7,7 @@ the create is finished as if its own answer had named it. Otherwise the attempt 
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 from pushlink.errors import Code, ProtocolViolation
 from pushlink.flows.claimed import ClaimedLookup, ClaimedStampLookup
@@ -86,9 +87,32 @@ def lookup_request(claimed: ClaimedLookup | ClaimedStampLookup, asked: LookUpReq
 
 
 def _answer(claimed: ClaimedLookup, reply: StoredReply, verdict: Verdict, steps: Steps) -> Answer:
+    if not shows_record(verdict):
+        code = code_before(claimed.name)
+        return looked_up(claimed, reply, verdict, steps, look_up=claimed.name, event=CreateEvent.UNKNOWN, code=code)
+    event = create_event(verdict, has_mirror=writeback_of(claimed.request) is not None)
+    answer = looked_up(claimed, reply, verdict, steps, look_up=claimed.name, event=event, code=None)
+    return replace(answer, detail=None)
+
+
+def shows_record(verdict: Verdict) -> bool:
+    """Whether a look-up found the one record, and its id can be used."""
+    return verdict.remote_id is not None and verdict.canonical_id is not None
+
+
+def looked_up(
+    claimed: ClaimedLookup | ClaimedStampLookup,
+    reply: StoredReply,
+    verdict: Verdict,
+    steps: Steps,
+    *,
+    look_up: str,
+    event: CreateEvent,
+    code: Code | None,
+    mark: str | None = None,
+) -> Answer:
+    """What a look-up answered, with the record's link where it shows the record."""
     writeback = writeback_of(claimed.request)
-    is_shown = verdict.remote_id is not None and verdict.canonical_id is not None
-    history = History(send_ordinal=claimed.attempt.send_count)
     return Answer(
         attempt=claimed.attempt,
         token=claimed.token,
@@ -97,14 +121,15 @@ def _answer(claimed: ClaimedLookup, reply: StoredReply, verdict: Verdict, steps:
         reply=reply,
         verdict=write_verdict(
             verdict,
-            history,
+            History(send_ordinal=claimed.attempt.send_count),
             asked_at=None if verdict.retry_after_ms is None else claimed.attempt.updated_at,
-            look_up=claimed.name,
+            look_up=look_up,
+            mark=mark,
         ),
         candidate_id=None,
-        event=create_event(verdict, has_mirror=writeback is not None) if is_shown else CreateEvent.UNKNOWN,
-        reason_code=None if is_shown else code_before(claimed.name),
-        detail=None if is_shown else {**verdict.evidence, "row": verdict.row},
+        event=event,
+        reason_code=code,
+        detail={**verdict.evidence, "row": verdict.row},
         in_doubt=None if verdict.effect is Effect.APPLIED else True,
         link=link_of(
             claimed,
@@ -113,7 +138,7 @@ def _answer(claimed: ClaimedLookup, reply: StoredReply, verdict: Verdict, steps:
             canonical_id=verdict.canonical_id or "",
             writeback=writeback,
         )
-        if is_shown
+        if shows_record(verdict)
         else None,
         writeback=writeback,
         values_digest=claimed.request.values_digest,

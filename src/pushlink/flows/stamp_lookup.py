@@ -11,10 +11,10 @@ import datetime as dt
 
 from pushlink.errors import Code, ProtocolViolation
 from pushlink.flows.claimed import ClaimedStampLookup
-from pushlink.flows.create import link_of, mirror_tx, record_tx, writeback_of
+from pushlink.flows.create import mirror_tx, record_tx, writeback_of
 from pushlink.flows.effects import Flow, Send, Tx
-from pushlink.flows.lookup import lookup_request
-from pushlink.flows.sending import client_id_of, throttle_of
+from pushlink.flows.lookup import looked_up, lookup_request, shows_record
+from pushlink.flows.sending import client_id_of
 from pushlink.flows.step_items import Answer, ClaimGone, InVain, LooksNoMore, Recorded
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
@@ -23,9 +23,8 @@ from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.lookup_verdicts import interpret_lookup
 from pushlink.protocol.lookups import BY_STAMP, Shown, row_of
-from pushlink.protocol.outcome import History, Verdict, create_event
-from pushlink.protocol.reinterpretation import write_verdict
-from pushlink.protocol.replies import Disposition, Effect
+from pushlink.protocol.outcome import Verdict, create_event
+from pushlink.protocol.replies import Disposition
 from pushlink.protocol.sealing import UNREAD, Unread
 from pushlink.protocol.stamp_lookups import last_look, mark_of, proves_absence_from, render_stamp_lookup
 from pushlink.protocol.states import UNSETTLED, CreateEvent
@@ -99,40 +98,10 @@ def _nothing_to_ask_by(claimed: ClaimedStampLookup, failure: RenderFailure, body
 def _answer(
     claimed: ClaimedStampLookup, reply: StoredReply, verdict: Verdict, mark: str | None, steps: Steps
 ) -> Answer:
-    writeback = writeback_of(claimed.request)
-    is_shown = verdict.remote_id is not None and verdict.canonical_id is not None
-    history = History(send_ordinal=claimed.attempt.send_count)
-    return Answer(
-        attempt=claimed.attempt,
-        token=claimed.token,
-        actor=claimed.incarnation,
-        send_ordinal=claimed.attempt.send_count,
-        reply=reply,
-        verdict=write_verdict(
-            verdict,
-            history,
-            asked_at=None if verdict.retry_after_ms is None else claimed.attempt.updated_at,
-            look_up=BY_STAMP,
-            mark=mark,
-        ),
-        candidate_id=None,
-        event=_event(claimed, verdict, has_mirror=writeback is not None) if is_shown else CreateEvent.UNKNOWN,
-        reason_code=verdict.code,
-        detail={**verdict.evidence, "row": verdict.row},
-        in_doubt=None if verdict.effect is Effect.APPLIED else True,
-        link=link_of(
-            claimed,
-            link_id=steps.world.ids.fresh(),
-            remote_id=verdict.remote_id or "",
-            canonical_id=verdict.canonical_id or "",
-            writeback=writeback,
-        )
-        if is_shown
-        else None,
-        writeback=writeback,
-        values_digest=claimed.request.values_digest,
-        throttle=throttle_of(claimed, claimed.profile, verdict),
-    )
+    event = CreateEvent.UNKNOWN
+    if shows_record(verdict):
+        event = _event(claimed, verdict, has_mirror=writeback_of(claimed.request) is not None)
+    return looked_up(claimed, reply, verdict, steps, look_up=BY_STAMP, event=event, code=verdict.code, mark=mark)
 
 
 def _event(claimed: ClaimedStampLookup, verdict: Verdict, *, has_mirror: bool) -> CreateEvent:
