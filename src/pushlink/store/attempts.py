@@ -251,19 +251,7 @@ def end_lookups(conn: sa.Connection, items: Sequence[LookUpEnd], *, now: dt.date
     insert_events(
         conn,
         [
-            Event(
-                attempt_id=i.row.id,
-                link_key=i.row.link_key,
-                tenant=i.row.tenant,
-                subject=i.row.operation.value,
-                event="looked_in_vain",
-                from_status=i.row.status.value,
-                to_status=i.row.status.value,
-                actor=i.actor,
-                reason=i.reason_code,
-                evidence=i.detail,
-                row_version=i.row.row_version + 1,
-            )
+            _stays(i.row, "looked_in_vain", actor=i.actor, reason=i.reason_code, evidence=i.detail)
             for i in items
             if i.row.id in written
         ],
@@ -371,18 +359,12 @@ def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime
     insert_events(
         conn,
         [
-            Event(
-                attempt_id=i.row.id,
-                link_key=i.row.link_key,
-                tenant=i.row.tenant,
-                subject=i.row.operation.value,
-                event="hold" if i.hold else "unhold",
-                from_status=i.row.status.value,
-                to_status=i.row.status.value,
+            _stays(
+                i.row,
+                "hold" if i.hold else "unhold",
                 actor=i.actor,
                 reason=i.reason_code,
                 evidence={**(i.detail or {}), "hold": i.hold.value if i.hold else i.row.hold_code},
-                row_version=i.row.row_version + 1,
             )
             for i in items
             if i.row.id in written
@@ -390,6 +372,25 @@ def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime
         now=now,
     )
     return [i.row.id in written for i in items]
+
+
+def _stays(
+    row: AttemptRow | DueRow, event: str, *, actor: str, reason: str | None, evidence: Mapping[str, object] | None
+) -> Event:
+    """An event of an attempt that stands where it stood."""
+    return Event(
+        attempt_id=row.id,
+        link_key=row.link_key,
+        tenant=row.tenant,
+        subject=row.operation.value,
+        event=event,
+        from_status=row.status.value,
+        to_status=row.status.value,
+        actor=actor,
+        reason=reason,
+        evidence=evidence,
+        row_version=row.row_version + 1,
+    )
 
 
 def _open_statement(rows: sa.FromClause, *, key: sa.Column[str | None]) -> sa.Executable:
