@@ -172,7 +172,7 @@ def test_a_stored_success_is_called_absent_by_two_people_only(stage: Stage) -> N
     settle(stage)
     parked = create_of(stage)
     assert refused(stage, Verb.ABSENT, parked).evidence["needs"] == "approver"
-    refused(stage, Verb.ABSENT, parked, approver="olga", code=Code.CALLER_MISTAKE)
+    refused(stage, Verb.ABSENT, parked, approver="olga", code=Code.NOT_PERMITTED)
     decide(stage, Verb.ABSENT, parked, approver="peter")
     assert [row["approver"] for row in actions(stage)] == ["peter"]
 
@@ -269,7 +269,7 @@ def test_settings_can_ask_for_a_second_principal(stage: Stage, verb: Verb) -> No
     row = failed_create(stage) if verb is Verb.SUPERSEDE else lost_create(stage)
     settle(stage)
     assert refused(stage, verb, row, terms=terms).evidence["needs"] == "approver"
-    refused(stage, verb, row, terms=terms, approver="olga", code=Code.CALLER_MISTAKE)
+    refused(stage, verb, row, terms=terms, approver="olga", code=Code.NOT_PERMITTED)
     decide(stage, verb, row, terms=terms, approver="peter")
     assert actions(stage)[-1]["approver"] == "peter"
 

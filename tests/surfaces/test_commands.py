@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
+from pushlink.surfaces.documents import new_file
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating
 from pushlink.testing.remote import FaultyRemote
+from surfaces import decisions
 from surfaces.conftest import TOKEN, Shop
 
 # --------------------------------------------------------------------------------------- init
@@ -325,3 +328,36 @@ def test_recovery_mode_is_a_refusal(shop: Shop) -> None:
     assert shop.json("push", "Note", 1, code=1)["error"]["code"] == "recovery_mode"
     [outcome] = shop.json("save", "Note", 1, "--user", "ann", code=1)["outcomes"]
     assert outcome["code"] == "recovery_mode"
+
+
+def test_an_export_replaces_a_file_only_when_it_is_told_to_and_then_with_a_whole_one(local_shop: Shop) -> None:
+    """Exit code 2 and the old file, to the byte; with --overwrite the new one; no part of either is left beside it."""
+    shop = local_shop
+    file = shop.home / "all.jsonl"
+    file.write_text("kept by somebody\n")
+    refused = shop.json("export", file, code=2)["error"]
+    assert (refused["code"], "--overwrite" in refused["next"]) == ("caller_mistake", True)
+    assert file.read_text() == "kept by somebody\n"
+    decisions.linked(shop, 1)
+    lines = shop.json("export", file, "--overwrite")["lines"]
+    assert len(file.read_text().splitlines()) == lines > 1
+    fresh = shop.home / "fresh.jsonl"
+    assert shop.json("export", fresh)["lines"] == lines
+    assert fresh.read_bytes() == file.read_bytes()
+    assert shop.run("export", shop.home / "nowhere" / "all.jsonl").code == 2
+    assert not list(shop.home.glob("*.part"))
+
+
+def test_an_export_that_fails_on_the_way_leaves_nothing_under_its_name(tmp_path: Path) -> None:
+    """Neither half of a new file, nor less than the old one."""
+
+    def stopped(file: TextIO) -> None:
+        file.write("half")
+        raise RuntimeError
+
+    old = tmp_path / "old"
+    old.write_text("old")
+    for path, overwrite in ((old, True), (tmp_path / "new", False)):
+        with pytest.raises(RuntimeError), new_file(path, overwrite=overwrite) as file:
+            stopped(file)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old", "old")]

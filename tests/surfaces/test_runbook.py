@@ -19,6 +19,9 @@ from surfaces.conftest import Shop
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 NOTE = 42
 
+#: Who was named to agree and may not, and what they would have to be.
+TWO_WRONG_APPROVERS = [("olga", "approver"), ("vera", "approver")]
+
 #: Longer than the settle time of the sample pack.
 AN_HOUR_AGO = "2020-01-01 00:00:00+00:00"
 
@@ -206,12 +209,17 @@ def test_the_same_decisions_are_refused_without_a_token_once_principals_are_defi
     assert supersede(*mine, "--approver-token-file", tokens["olga"], code=1)["error"]["code"] == "not_permitted"
     assert supersede(*mine, "--approver-token-file", tokens["vera"], code=1)["error"]["code"] == "not_permitted"
     same = ("--token-file", tokens["peter"], "--approver-token-file", tokens["peter"])
-    assert supersede(*same, code=2)["error"]["code"] == "caller_mistake"
+    assert supersede(*same, code=1)["error"]["code"] == "not_permitted"
     assert supersede(*mine, "--approver-token-file", tokens["peter"], code=0)["after"] == "superseded"
     shop.variables["PUSHLINK_TOKEN"] = tokens["olga"].read_text().strip()
     decisions.decided(shop, "retire", decisions.linked(shop, 7))
     names = [moment["actor"] for moment in shop.json("history", "Note", 7)["history"] if moment["kind"] == "action"]
     assert names == ["olga"]
+    told = [(row["actor"], row["evidence"]["needs"]) for row in actions_of(shop) if row["verb"] == "not permitted"]
+    assert told == [("vera", "operator"), ("nora", "operator"), *TWO_WRONG_APPROVERS, ("peter", "another principal")]
+    commands = {row["evidence"]["command"] for row in actions_of(shop) if row["verb"] == "not permitted"}
+    assert commands == {f"supersede {row['id']}"}
+    assert shop.json("verify")["is_whole"] is True
 
 
 @pytest.mark.rule("SY-03")
@@ -324,7 +332,10 @@ def actions_of(shop: Shop) -> list[dict[str, Any]]:
 
     engine = sa.create_engine(shop.database_url)
     with engine.connect() as conn:
-        rows = conn.execute(sa.text("SELECT verb, after FROM pushlink_operator_action ORDER BY id")).mappings()
-        found = [{"verb": row["verb"], "after": json.loads(row["after"] or "{}")} for row in rows]
+        rows = conn.execute(sa.text("SELECT * FROM pushlink_operator_action ORDER BY id")).mappings()
+        found = [
+            {**row, "after": json.loads(row["after"] or "{}"), "evidence": json.loads(row["evidence"] or "{}")}
+            for row in rows
+        ]
     engine.dispose()
     return found

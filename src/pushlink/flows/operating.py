@@ -159,7 +159,12 @@ def refusal_of_words(decision: Decision) -> CallerError | None:
     if rule.argument is not None and not decision.argument:
         return CallerError(f"{decision.verb} needs {rule.argument}.", next_step=f"name the {rule.argument}")
     if decision.approver is not None and decision.approver == decision.actor:
-        return CallerError("The one who agrees is the one who asks.", next_step="let another principal agree")
+        return CallerError(
+            "The one who agrees is the one who asks.",
+            code=Code.NOT_PERMITTED,
+            evidence={"principal": decision.actor, "needs": "another principal"},
+            next_step="let another principal agree",
+        )
     return None
 
 

@@ -36,6 +36,9 @@ _TOKEN_LENGTH_MAX: Final = 200
 REFUSALS_MAX: Final = 10
 LOCKED_OUT_FOR: Final = dt.timedelta(minutes=1)
 
+#: What the audit keeps of a refusal's evidence.
+_SHOWN: Final = ("role", "needs", "tenant")
+
 
 class Role(StrEnum):
     """What a principal may do; each may do what the ones before it may."""
@@ -67,7 +70,7 @@ class Identity:
         raise CallerError(
             f"{self.name!r} is {self.role.value}{' of another tenant' if is_scoped else ''}; this needs {role.value}.",
             code=Code.NOT_PERMITTED,
-            evidence={"principal": self.name, "role": self.role.value, "needs": role.value},
+            evidence={"principal": self.name, "role": self.role.value, "needs": role.value, "tenant": self.tenant},
             next_step="let a principal with that role do it",
         )
 
@@ -136,6 +139,20 @@ def record_refusal(conn: Connection, error: TokenRefused, *, local_user: str, no
         principals.count_refusal(conn, error.principal_id, window=LOCKED_OUT_FOR, now=now)
     actor = f"local:{local_user}"
     principals.record_refusal(conn, error.principal_id, because=error.because, actor=actor, now=now)
+
+
+def record_not_permitted(
+    conn: Connection, error: CallerError, *, command: str, local_user: str, now: dt.datetime
+) -> None:
+    """Write into the audit that a known principal asked for what its role, its tenant or its consent does not allow."""
+    shown: dict[str, object] = {name: error.evidence[name] for name in _SHOWN if name in error.evidence}
+    principals.record_not_permitted(
+        conn,
+        str(error.evidence["principal"]),
+        because=error.message,
+        evidence={"command": command, "typed_by": f"local:{local_user}", **shown},
+        now=now,
+    )
 
 
 def add(

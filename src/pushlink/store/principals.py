@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
@@ -87,6 +87,23 @@ def record_refusal(conn: sa.Connection, principal_id: str, *, because: str, acto
         reason=f"the token was refused: {because}",
         target_kind="principal",
         target_id=principal_id,
+    )
+    record_actions(conn, [action], now=now)
+
+
+def record_not_permitted(
+    conn: sa.Connection, name: str, *, because: str, evidence: Mapping[str, object], now: dt.datetime
+) -> None:
+    """Write into the audit what a principal asked for and may not do; its name is the actor's."""
+    known = conn.execute(sa.select(principal.c.id).where(principal.c.name == name)).scalar_one_or_none()
+    action = OperatorAction(
+        tenant="",
+        actor=name,
+        verb="not permitted",
+        reason=because,
+        target_kind="principal",
+        target_id=known or "",
+        evidence=evidence,
     )
     record_actions(conn, [action], now=now)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
 
 import typer
@@ -31,6 +32,7 @@ from pushlink.surfaces.commands import (
     working,
 )
 from pushlink.surfaces.exits import Exit, exit_of
+from pushlink.surfaces.opening import TYPED
 from pushlink.surfaces.options import examples
 from pushlink.surfaces.output import Output, error_document
 
@@ -50,6 +52,7 @@ class Surface(TyperGroup):
         """Run, and leave with an exit code; without `standalone_mode` errors go to the caller."""
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
+        TYPED.set(" ".join(takewhile(lambda word: not word.startswith("-"), words)))
         try:
             code = super().main(
                 args=words,

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias
 
 import typer
 
@@ -43,6 +44,28 @@ def write_new(path: Path, text: str) -> None:
     except FileExistsError as error:
         said = f"The file {str(path)!r} is there already; a manifest is never written over."
         raise CallerError(said, next_step="name another file") from error
+    except OSError as error:
+        raise CallerError(f"The file {str(path)!r} cannot be written: {error}.") from error
+
+
+@contextmanager
+def new_file(path: Path, *, overwrite: bool) -> Iterator[TextIO]:
+    """A file to write; one that is there is refused, or with `overwrite` replaced at the end, by the whole new one.
+
+    What fails on the way leaves no half of a file behind.
+    """
+    written = path.with_name(f"{path.name}.{os.getpid()}.part") if overwrite else path
+    try:
+        with written.open("x", encoding="utf-8", newline="") as file:
+            try:
+                yield file
+            except BaseException:
+                written.unlink()
+                raise
+        written.replace(path)
+    except FileExistsError as error:
+        said = f"The file {str(error.filename)!r} is there already; nothing was written."
+        raise CallerError(said, next_step="name another file, or add --overwrite") from error
     except OSError as error:
         raise CallerError(f"The file {str(path)!r} cannot be written: {error}.") from error
 

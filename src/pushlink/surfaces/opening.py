@@ -6,22 +6,27 @@ from __future__ import annotations
 import getpass
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pushlink.errors import Code, PushlinkError
+from pushlink.errors import CallerError, Code, PushlinkError
 
 if TYPE_CHECKING:
     from pushlink.bootstrap import Runtime
     from pushlink.flows.world import World
     from pushlink.ports import RecordRef
 
+#: The command and its arguments as they were typed, without options, for the audit of what was not permitted.
+TYPED: Final[ContextVar[str]] = ContextVar("typed", default="")
+
 
 @contextmanager
 def open_runtime(config: Path | None) -> Iterator[Runtime]:
     """The runtime of the settings; its engine is closed at the end, and database trouble becomes pushlink's errors.
 
-    A token that was refused inside is written into the audit here, after the command's own transaction has ended.
+    A token, or a principal, that was refused inside is written into the audit here, after the command's own transaction
+    has ended.
     """
     from pushlink.bootstrap import Runtime
     from pushlink.store.access import made, translated
@@ -32,7 +37,7 @@ def open_runtime(config: Path | None) -> Iterator[Runtime]:
         with translated():
             yield runtime
     except PushlinkError as error:
-        if error.code is Code.TOKEN_REFUSED:
+        if error.code in {Code.TOKEN_REFUSED, Code.NOT_PERMITTED}:
             _tell_of_refusal(runtime, error)
         raise
     finally:
@@ -40,12 +45,16 @@ def open_runtime(config: Path | None) -> Iterator[Runtime]:
 
 
 def _tell_of_refusal(runtime: Runtime, error: PushlinkError) -> None:
-    from pushlink.operations.principals import TokenRefused, record_refusal
+    from pushlink.operations.principals import TokenRefused, record_not_permitted, record_refusal
     from pushlink.store.access import writing
 
-    if isinstance(error, TokenRefused):
-        with writing(runtime.engine) as conn:
-            record_refusal(conn, error, local_user=getpass.getuser(), now=runtime.world.clock.now(conn))
+    user = getpass.getuser()
+    with writing(runtime.engine) as conn:
+        now = runtime.world.clock.now(conn)
+        if isinstance(error, TokenRefused):
+            record_refusal(conn, error, local_user=user, now=now)
+        elif isinstance(error, CallerError) and "principal" in error.evidence:
+            record_not_permitted(conn, error, command=TYPED.get(), local_user=user, now=now)
 
 
 def record_of(runtime: Runtime, source_object: str, text: str) -> RecordRef:

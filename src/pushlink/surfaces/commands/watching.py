@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pushlink.errors import CallerError
+from pushlink.surfaces.documents import new_file
 from pushlink.surfaces.exits import Exit
 from pushlink.surfaces.opening import open_runtime
 from pushlink.surfaces.options import ConfigOption, JsonOption, TenantOption, examples
@@ -92,6 +93,7 @@ def export(
         str | None,
         typer.Option("--after", metavar="KEY", help="Go on behind this id; with one --kind.", show_default=False),
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it is there.")] = False,
     config: ConfigOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -115,7 +117,7 @@ def export(
                 sys.stdout.write(line + "\n")
                 lines += 1
         else:
-            with file.open("w", encoding="utf-8") as out:
+            with new_file(file, overwrite=overwrite) as out:
                 for line in found:
                     out.write(line + "\n")
                     lines += 1
