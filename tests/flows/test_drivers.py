@@ -102,6 +102,36 @@ def test_a_gate_that_never_opens_abandons_its_flows_and_sends_nothing() -> None:
     assert run(gate, flows=3, sends_max=1).sent == 0
 
 
+@pytest.mark.rule("D-12", "D-17")
+def test_no_group_has_two_flows_of_one_key(tmp_path: Path) -> None:
+    """Steps tell their items apart by what they are about; whoever asks for the same thing goes in a later group."""
+    groups: list[list[int]] = []
+
+    def step(conn: sa.Connection, items: Sequence[int], *, now: dt.datetime) -> list[None]:
+        groups.append(list(items))
+        return [None for _ in items]
+
+    def flow(number: int) -> Flow:
+        yield Tx(step=step, item=number, key=f"link {number % 3}")
+
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'groups.sqlite'}")
+
+    async def drive() -> None:
+        database = Database(engine=engine, clock=FixedClock())
+        driver = GroupingDriver(database, Wire(), gate=Gate(0), threads=3, group_max=4)
+        for number in [0, 1, 3, 4, 2, 6]:
+            driver.start(flow(number))
+        async with asyncio.timeout(30):
+            await driver.wait_idle()
+        await driver.close(grace_s=1)
+
+    try:
+        asyncio.run(drive())
+    finally:
+        engine.dispose()
+    assert groups == [[0, 1, 2], [3, 4], [6]]
+
+
 def test_a_file_that_somebody_else_writes_to_is_waited_for_once_by_a_whole_group(tmp_path: Path) -> None:
     """Eight transactions of one group fail together: halves of them would wait for the busy timeout again and again."""
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'held.sqlite'}", connect_args={"timeout": 0.01})

@@ -16,7 +16,8 @@ import sqlalchemy as sa
 from flows.stage import USER, MakeStage, Stage, pack_with, profile_of, without_mirror
 from pushlink.adapters.clock_ids import DatabaseClock
 from pushlink.errors import ConfigurationError
-from pushlink.flows.drivers import Database, Failed
+from pushlink.flows.dispatch import flow_of
+from pushlink.flows.drivers import Database, Failed, GroupingDriver
 from pushlink.ports import WireReply, WireRequest
 from pushlink.protocol.states import Hold
 from pushlink.settings import AuthoritySettings, Settings
@@ -269,6 +270,33 @@ def test_in_recovery_nothing_is_claimed(stage: Stage) -> None:
     before = stage.attempts()
     stage.drain()
     assert stage.attempts() == before
+
+
+@pytest.mark.rule("D-12", "AT-09", "AT-10")
+def test_a_worker_that_holds_an_ended_and_a_live_claim_of_a_row_sends_it_once(stage: Stage) -> None:
+    """Its first flow waits for its checkpoint until the lease has ended, and the same worker claims the row again.
+
+    Both flows ask for their checkpoints at once. The fence lets the live claim through, and only that one.
+    """
+    stage.save(1, **ADA)
+    claims = stage.claim()
+    stage.clock_forward()
+    claims += stage.claim()
+
+    async def drive() -> int:
+        gate = stage.steps.checkpoint
+        driver = GroupingDriver(stage.database, stage.remote, gate=gate, threads=1)
+        for claimed in claims:
+            driver.start(flow_of(claimed, stage.steps))
+        async with asyncio.timeout(30):
+            await driver.wait_idle()
+        await driver.close(grace_s=1)
+        return driver.abandoned
+
+    assert len({claimed.token for claimed in claims}) == 2
+    assert asyncio.run(drive()) == 0
+    assert (stage.sends, stage.remote.api.creates) == (1, 1)
+    assert (stage.attempt()["status"], stage.attempt()["send_count"]) == ("finalized", 1)
 
 
 # --------------------------------------------------------------------------------------- poison and groups

@@ -368,6 +368,15 @@ def test_the_checkpoint_needs_token_status_and_a_lease_that_lasts(engine: sa.Eng
 
     assert write(owner="another") == "LeaseLost"
     assert write(needs_ms=60_001) == "LeaseLost"
+    claims = [
+        attempts.Checkpoint(
+            attempt_id=AttemptId("one"), token=ClaimToken(f"token-{owner}"), freeze=1, version=1, needs_ms=1
+        )
+        for owner in ("another", "one", "a third")
+    ]
+    with engine.connect() as conn:  # rolled back
+        answers = attempts.write_checkpoints(conn, claims, now=NOW)
+    assert [type(answer).__name__ for answer in answers] == ["LeaseLost", "Checkpointed", "LeaseLost"]
     assert write(now=NOW + dt.timedelta(seconds=61)) == "LeaseLost"
     assert write() == "Checkpointed"
     assert write(now=NOW + dt.timedelta(seconds=1)) == "Checkpointed"

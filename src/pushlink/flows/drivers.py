@@ -130,11 +130,30 @@ class _Run:
     patience: Patience | None = None
 
 
+def _key(run: _Run) -> str:
+    return run.patience.tx.key if run.patience else ""
+
+
 @dataclass(slots=True, eq=False)
 class _Station:
     step: Step
     waiting: deque[_Run] = field(default_factory=deque)
     busy: bool = False
+
+    def take(self, count: int) -> list[_Run]:
+        """The first that wait, no more than `count`, and one for each key.
+
+        A worker that waited for its database past a lease may have claimed the same row again, so that a flow of the
+        ended claim and one of the live claim wait here together. They are two groups: each meets the fence by itself.
+        """
+        group: dict[str, _Run] = {}
+        put_off: list[_Run] = []
+        while self.waiting and len(group) < count:
+            run = self.waiting.popleft()
+            if group.setdefault(_key(run), run) is not run:
+                put_off.append(run)
+        self.waiting.extendleft(reversed(put_off))
+        return list(group.values())
 
 
 class GroupingDriver:
@@ -265,10 +284,9 @@ class GroupingDriver:
     def _pump(self) -> None:
         self._scheduled = False
         while not self._closing and self._threads_free and (station := self._longest()):
-            count = self._takes(station)
-            runs = [station.waiting.popleft() for _ in range(count)]
+            runs = station.take(self._takes(station))
             if station.step == self._gate:
-                self._sends_free -= count
+                self._sends_free -= len(runs)
             station.busy = True
             self._threads_free -= 1
             self._spawn(self._commit(station, runs))
@@ -282,7 +300,7 @@ class GroupingDriver:
         return max(ready, key=lambda s: len(s.waiting), default=None)
 
     async def _commit(self, station: _Station, runs: list[_Run]) -> None:
-        runs.sort(key=lambda run: run.patience.tx.key if run.patience else "")
+        runs.sort(key=_key)
         txs = [run.patience.tx for run in runs if run.patience]
         loop = asyncio.get_running_loop()
         results = await loop.run_in_executor(self._pool, self._database.commit, station.step, txs)

@@ -18,7 +18,10 @@ from pushlink.ports import WireRequest
 
 
 class Step(Protocol):
-    """A set-oriented piece of one transaction: as many results as items, in their order."""
+    """A set-oriented piece of one transaction: as many results as items, in their order.
+
+    No two items of one call are of one link key, so a step may tell its items apart by their attempts.
+    """
 
     def __call__(self, conn: sa.Connection, items: Sequence[Any], *, now: dt.datetime) -> Sequence[Any]:
         """Run inside an open transaction that the driver commits."""
@@ -26,7 +29,7 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tx:
-    """Run `step` for `item`. `key` is the link key: groups are committed in its order.
+    """Run `step` for `item`. `key` is the link key: groups are committed in its order, and have each key once.
 
     `after_send` marks a write that must not be given up for a database that is away: the driver tries it again until
     it is settled. `on_failure` is what the driver runs instead when the step fails for this item alone.

@@ -143,12 +143,11 @@ class Steps:
         ]
         fit = [item for item, change in zip(items, changed, strict=True) if change is None]
         answers = attempts.write_checkpoints(conn, [item.checkpoint for item in fit], now=now)
+        # By claim and not by attempt: the right to send is the token's.
         written = {
-            item.attempt.id: answer
-            for item, answer in zip(fit, answers, strict=True)
-            if not isinstance(answer, LeaseLost)
+            item.token: answer for item, answer in zip(fit, answers, strict=True) if not isinstance(answer, LeaseLost)
         }
-        begun = [i for i in fit if i.request and i.attempt.id in written]
+        begun = [i for i in fit if i.request and i.token in written]
         requests.keep_documents(conn, [document for i in begun for document in i.documents], now=now)
         requests.insert_requests(conn, [i.request for i in begun if i.request])
         lifecycle.move_attempts(
@@ -160,7 +159,7 @@ class Steps:
             Granted(
                 send_ordinal=answer.send_ordinal, at=now, first_at=answer.first_at, start_by_s=start_by_s, seen=seen
             )
-            if (answer := written.get(item.attempt.id)) is not None
+            if (answer := written.get(item.token)) is not None
             else Withheld(because=change or "the claim is gone or its lease is too short")
             for item, change in zip(items, changed, strict=True)
         ]

@@ -93,14 +93,17 @@ class LeaseLost:
 def write_checkpoints(
     conn: sa.Connection, items: Sequence[Checkpoint], *, now: dt.datetime
 ) -> list[Checkpointed | LeaseLost]:
-    """Write `remote_io_started_at` where the fence holds. A repeat under the same token changes nothing and agrees."""
+    """Write `remote_io_started_at` where the fence holds. A repeat under the same token changes nothing and agrees.
+
+    The answer is each claim's own: an ended claim of an attempt is refused beside a live one of the same attempt.
+    """
     if not items:
         return []
     rows = [(i.attempt_id, i.token, i.freeze, i.version, now + dt.timedelta(milliseconds=i.needs_ms)) for i in items]
-    written = {row.id: row for row in _CHECKPOINT(conn, rows, checkpoint_at=now).all()}
+    written = {(row.id, row.claim_token): row for row in _CHECKPOINT(conn, rows, checkpoint_at=now).all()}
     return [
-        Checkpointed(send_ordinal=written[i.attempt_id].send_count, first_at=written[i.attempt_id].first_io_at)
-        if i.attempt_id in written
+        Checkpointed(send_ordinal=row.send_count, first_at=row.first_io_at)
+        if (row := written.get((i.attempt_id, i.token))) is not None
         else LeaseLost(attempt_id=i.attempt_id)
         for i in items
     ]
@@ -430,7 +433,7 @@ def _checkpoint_statement(rows: sa.FromClause) -> sa.Executable:
             row_version=t.c.row_version + sa.case((fresh, 1), else_=0),
             updated_at=instant,
         )
-        .returning(t.c.id, t.c.send_count, t.c.first_io_at)
+        .returning(t.c.id, t.c.claim_token, t.c.send_count, t.c.first_io_at)
     )
 
 
