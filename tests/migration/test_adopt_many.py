@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from flows.stage import Stage
 from migration.adoptions import adopted, apply, entries, legacy, plan, results, roll_back
 from pushlink.errors import Contended
 from pushlink.migration import batches, spool
+from support.memory import measured
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -177,21 +177,18 @@ def test_memory_grows_with_a_batch_and_not_with_the_table(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four times the records need no more than a batch does: planned, applied and taken back."""
-    monkeypatch.setattr(batches, "SIZE", 50)
-    monkeypatch.setattr(spool, "RUN", 50)
+    monkeypatch.setattr(batches, "SIZE", 25)
+    monkeypatch.setattr(spool, "RUN", 100)  # each run that is merged has a file open, and a buffer
     peaks: list[list[int]] = []
-    for name, numbers in (("op-0", range(50)), ("op-1", range(1_000, 1_200)), ("op-2", range(2_000, 2_800))):
+    for name, numbers in (("op-0", range(25)), ("op-1", range(1_000, 1_100)), ("op-2", range(2_000, 2_400))):
         legacy(stage, *numbers)
-        peaks.append([])
-        for work in (
-            lambda name=name: plan(stage, tmp_path, name),
-            lambda name=name: apply(stage, tmp_path / name),
-            lambda name=name: roll_back(stage, name),
-        ):
-            tracemalloc.start()
-            work()
-            peaks[-1].append(tracemalloc.get_traced_memory()[1])
-            tracemalloc.stop()
+        peaks.append(
+            [
+                measured(lambda name=name: plan(stage, tmp_path, name))[1],
+                measured(lambda name=name: apply(stage, tmp_path / name))[1],
+                measured(lambda name=name: roll_back(stage, name))[1],
+            ]
+        )
         stage.sql("UPDATE person SET remote_id = NULL, remote_source = NULL")
     _, some, many = peaks
     assert all(large < 2 * small for small, large in zip(some, many, strict=True)), peaks

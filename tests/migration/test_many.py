@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from pushlink.migration.revalidate import Verdict
 from pushlink.protocol.manifest import Manifest, write_manifest
 from pushlink.protocol.snapshots import LinkKey
 from pushlink.store.dialect import Lock, take_lock
+from support.memory import measured
 
 TESTS = Path(__file__).resolve().parents[1]
 MANY = 10_000
@@ -84,15 +84,12 @@ def test_ten_thousand_links_move_in_one_transaction(stage: Stage, dialect: str) 
 @pytest.mark.rule("RV-05")
 def test_memory_grows_with_a_batch_and_not_with_the_manifest(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the manifest itself, four times the links need no more than a batch does."""
-    monkeypatch.setattr(batches, "SIZE", 50)
-    keys = drifted(stage, 1_000)
+    monkeypatch.setattr(batches, "SIZE", 25)
+    keys = drifted(stage, 525)
     peaks = []
-    for operation, some in (("op-0", keys[:50]), ("op-1", keys[50:250]), ("op-2", keys[250:])):
+    for operation, some in (("op-0", keys[:25]), ("op-1", keys[25:125]), ("op-2", keys[125:])):
         manifest = manifest_of(stage, some, operation)
-        tracemalloc.start()
-        apply(stage, manifest)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        peaks.append(measured(lambda manifest=manifest: apply(stage, manifest))[1])
     assert peaks[2] < peaks[1] * 2, peaks
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from pushlink.store.access import reading
 from pushlink.store.audit import GENESIS, OperatorAction, record_actions
 from pushlink.store.catalog import read_deployment
 from pushlink.store.tables import adoption_receipt, operator_action, rebind_receipt, revalidation_receipt
+from support.memory import measured
 
 ACTIONS = 7
 AT = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
@@ -514,10 +514,9 @@ def test_a_long_chain_is_told_of_and_held_in_no_memory(make_stage: MakeStage) ->
             record_actions(conn, [action(number) for number in range(count - len(ids_of(conn)))], now=AT)
         told: list[tuple[str, int, int]] = []
         with reading(stage.engine) as conn:
-            tracemalloc.start()
-            found = verify(conn, on_progress=lambda *one, told=told: told.append(one))
-            peaks.append(tracemalloc.get_traced_memory()[1])
-            tracemalloc.stop()
+            tell = lambda *one, told=told: told.append(one)  # noqa: E731
+            found, peak = measured(lambda conn=conn, tell=tell: verify(conn, on_progress=tell))
+        peaks.append(peak)
         assert (found.is_whole, found.actions) == (True, count)
         assert [one for one in told if one[0] == "decision"][:-1] == [
             ("decision", done, count) for done in range(1_000, count + 1, 1_000)

@@ -124,7 +124,8 @@ def new_postgres_database(
 
     def create(template: str) -> str:
         name = next(_database_names)
-        postgres_admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        # By files it takes a third of the time: the server is in memory, and what clients cache at first is copied too.
+        postgres_admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         made.append(name)
         return postgres.url(name)
 
