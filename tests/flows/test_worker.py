@@ -56,8 +56,9 @@ def test_a_lease_that_is_too_short_for_the_request_starts_none(stage: Stage) -> 
     lease = stage.attempt()["lease_until"] - stage.fixed.now()
     stage.clock_forward(seconds=lease.total_seconds() - 34)  # the deadline is 30 s, the margin 5 s
     flow.finish()
-    assert (stage.sends, stage.attempt()["status"]) == (0, "processing")
-    assert stage.attempt()["remote_io_started_at"] is None
+    row = stage.attempt()
+    assert (stage.sends, row["status"], row["claim_token"]) == (0, "pending", None)
+    assert (row["remote_io_started_at"], row["send_count"]) == (None, 0)
 
 
 @pytest.mark.rule("AT-09", "D-14", "D-12")
@@ -327,6 +328,33 @@ def test_give_backs_and_throttles_are_no_poison(stage: Stage) -> None:
         stage.drain()
         stage.clock_forward()
     assert stage.attempt()["status"] == "finalized"
+
+
+@pytest.mark.rule("D-16", "D-12")
+def test_claims_that_came_too_late_to_their_checkpoints_are_no_poison(stage: Stage) -> None:
+    """A slow database uses up lease after lease; the row is given back each time, and sent by the first in time."""
+    stage.save(1, **ADA)
+    for _ in range(9):
+        flow = stage.paused()
+        stage.clock_forward(seconds=60)  # of a lease of 90 s; a request takes 30 s and the margin 5 s
+        flow.finish()
+        assert (stage.attempt()["status"], stage.attempt()["claim_count"]) == ("pending", 0)
+    assert {event["reason"] for event in stage.events(event="give_back")} == {"given_back"}
+    stage.drain()
+    assert (stage.attempt()["status"], stage.sends) == ("finalized", 1)
+
+
+@pytest.mark.rule("D-13", "D-12")
+def test_a_claim_whose_checkpoint_may_be_there_is_not_given_back(stage: Stage) -> None:
+    """Its commit was reported as failed and happened; by the second try its lease is too short. Recovery decides."""
+    stage.save(1, **ADA)
+    flow = stage.paused()
+    tx = flow.effect
+    stage.database.commit(tx.step, [tx])
+    stage.clock_forward(seconds=60)
+    flow.finish()
+    assert (stage.attempt()["status"], stage.sends) == ("processing", 0)
+    assert stage.attempt()["remote_io_started_at"] is not None
 
 
 @pytest.mark.rule("D-17", "D-16")

@@ -10,17 +10,21 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import sqlalchemy as sa
+
 from pushlink.errors import Code
 from pushlink.flows.replaying import later
 from pushlink.flows.step_items import Permission
-from pushlink.protocol.snapshots import LinkKey
+from pushlink.protocol.snapshots import ClaimToken, LinkKey
 from pushlink.protocol.states import USABLE_LINKS, CreateEvent, Operation, UpdateEvent
 from pushlink.protocol.waiting import Target
+from pushlink.store import attempts
 from pushlink.store.lifecycle import Claims, Move
 from pushlink.store.rows import LinkRow
 
 _SOURCE_GONE: Final = "the source record is gone"
 _EXPIRED: Final = "the replay contract's lifetime is over"
+_TOO_LATE: Final = "what is left of the lease is too short for the request"
 
 #: What has no way back: the attempt ends, or is parked when it is in doubt.
 _ENDS: Final[Mapping[str, Code]] = {_SOURCE_GONE: Code.SOURCE_GONE, _EXPIRED: Code.REPLAY_EXPIRED}
@@ -60,6 +64,20 @@ def moved_target(targets: Sequence[Target], locked: Mapping[LinkKey, LinkRow]) -
         if link is None or not is_same or link.status not in USABLE_LINKS:
             return f"the remote record of {reference.source_object} {reference.record_id} is another one"
     return None
+
+
+def out_of_time(conn: sa.Connection, refused: Sequence[Permission]) -> dict[ClaimToken, str]:
+    """Of the claims that were refused their checkpoints, those that live and never had one: nobody else has the row.
+
+    Their time went by in a queue or in a slow database, which says nothing about the row; so they give it back, and
+    the claim does not count. One that may have had its checkpoint (a commit of unknown outcome) is left to recovery.
+    """
+    rows = attempts.read_attempts(conn, [item.attempt.id for item in refused])
+    return {
+        item.token: _TOO_LATE
+        for item, row in zip(refused, rows, strict=True)
+        if row is not None and row.claim_token == item.token and row.remote_io_started_at is None
+    }
 
 
 def withdrawal(item: Permission, change: str, now: dt.datetime) -> Move:

@@ -20,7 +20,7 @@ from pushlink.flows.awaiting import await_targets
 from pushlink.flows.followups import Followup, after_answer, after_call, called_by, insert_followups, with_called
 from pushlink.flows.marks import BEHIND, raise_mark
 from pushlink.flows.mirrors import MirrorDue, Mirrors
-from pushlink.flows.rechecks import moved_target, what_changed, withdrawal
+from pushlink.flows.rechecks import moved_target, out_of_time, what_changed, withdrawal
 from pushlink.flows.relocating import relocate_links
 from pushlink.flows.replaying import later
 from pushlink.flows.step_items import (
@@ -136,32 +136,32 @@ class Steps:
         locked = links.read_links(conn, [*(i.attempt.link_key for i in items if i.link_id), *named], lock=True)
         by_key = {link.link_key: link for link in locked if link is not None}
         generations = self._generations(items)
-        changed = [
-            what_changed(item, revision, there, by_key.get(item.attempt.link_key), generations, now)
-            or moved_target(item.targets, by_key)
-            for item, there in zip(items, exist, strict=True)
-        ]
-        fit = [item for item, change in zip(items, changed, strict=True) if change is None]
-        answers = attempts.write_checkpoints(conn, [item.checkpoint for item in fit], now=now)
         # By claim and not by attempt: the right to send is the token's.
+        changed = {
+            item.token: change
+            for item, there in zip(items, exist, strict=True)
+            if (change := what_changed(item, revision, there, by_key.get(item.attempt.link_key), generations, now))
+            or (change := moved_target(item.targets, by_key))
+        }
+        fit = [item for item in items if item.token not in changed]
+        answers = attempts.write_checkpoints(conn, [item.checkpoint for item in fit], now=now)
         written = {
             item.token: answer for item, answer in zip(fit, answers, strict=True) if not isinstance(answer, LeaseLost)
         }
         begun = [i for i in fit if i.request and i.token in written]
         requests.keep_documents(conn, [document for i in begun for document in i.documents], now=now)
         requests.insert_requests(conn, [i.request for i in begun if i.request])
+        changed |= out_of_time(conn, [i for i in fit if i.token not in written])
         lifecycle.move_attempts(
-            conn,
-            [withdrawal(item, change, now) for item, change in zip(items, changed, strict=True) if change is not None],
-            now=now,
+            conn, [withdrawal(item, changed[item.token], now) for item in items if item.token in changed], now=now
         )
         return [
             Granted(
                 send_ordinal=answer.send_ordinal, at=now, first_at=answer.first_at, start_by_s=start_by_s, seen=seen
             )
             if (answer := written.get(item.token)) is not None
-            else Withheld(because=change or "the claim is gone or its lease is too short")
-            for item, change in zip(items, changed, strict=True)
+            else Withheld(because=changed.get(item.token, "the claim is gone"))
+            for item in items
         ]
 
     def record(self, conn: sa.Connection, items: Sequence[Answer], *, now: dt.datetime) -> list[Recorded | ClaimGone]:
