@@ -7,6 +7,7 @@ one claimed flow that a test moves on effect by effect. What the tables hold is 
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -185,6 +186,10 @@ class Paused:
             self.effect = None
 
 
+#: A pack out of its text; most tests have the same one, and YAML is slow to read.
+pack_of = functools.lru_cache(maxsize=100)(load_pack_text)
+
+
 class Stage:
     """One deployment over one database."""
 
@@ -238,7 +243,7 @@ class Stage:
 
     def apply(self, document: Mapping[str, Any], *, tenant: str = "") -> AppliedPack:
         """Install a pack, or a changed one of the same owner."""
-        pack = load_pack_text(json.dumps(document))
+        pack = pack_of(json.dumps(document))
         with self.engine.begin() as conn:
             return catalog.apply_pack(
                 conn,

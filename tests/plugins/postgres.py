@@ -183,7 +183,7 @@ def new_home() -> Path:
 
     It lies in memory where there is room, unless TMPDIR says where: every fsync is asked for all the same, and is free.
     """
-    home = Path(tempfile.mkdtemp(prefix="pushlink-pg-", dir=_memory()))
+    home = Path(tempfile.mkdtemp(prefix="pushlink-pg-", dir=memory()))
     home.chmod(0o755)
     return home
 
@@ -262,11 +262,12 @@ def _lease_is_free(home: Path) -> bool:
         return True
 
 
-def _memory() -> Path | None:
-    memory = Path("/dev/shm")
-    if "TMPDIR" in os.environ or not memory.is_dir() or not os.access(memory, os.W_OK):
+def memory() -> Path | None:
+    """A directory in memory with room for a run, or None: none has it, or TMPDIR says where things go."""
+    place = Path("/dev/shm")
+    if "TMPDIR" in os.environ or not place.is_dir() or not os.access(place, os.W_OK):
         return None
-    return memory if shutil.disk_usage(memory).free > MEMORY_BYTES_MIN else None
+    return place if shutil.disk_usage(place).free > MEMORY_BYTES_MIN else None
 
 
 def own_by_server(home: Path) -> None:
