@@ -185,7 +185,19 @@ def test_texts_that_look_like_numbers_stay_texts_in_an_update() -> None:
         ),
         (
             "cases:\n  - {name: a, object: Person, operation: update}\n",
-            "cases.yaml:2:5: cases[0]: Write `remote_id` for an update, and for nothing else.",
+            "cases.yaml:2:5: cases[0]: Write `remote_id` for an update or a call, and for nothing else.",
+        ),
+        (
+            "cases:\n  - {name: a, object: Person, association: team}\n",
+            "cases.yaml:2:5: cases[0]: Write `association` for a call, and for nothing else.",
+        ),
+        (
+            "cases:\n  - {name: a, object: Person, operation: call, remote_id: '1', association: team}\n",
+            "cases.yaml:2:5: cases[0]: Write the other record's remote id, below `associated`.",
+        ),
+        (
+            "cases:\n  - {name: a, object: Person, associated: {team: '7'}}\n",
+            "cases.yaml:2:43: cases[0].associated: The action has no association team. It has: none.",
         ),
         (
             "cases:\n  - {name: a, object: Person, reply: {body: x}}\n",
@@ -207,6 +219,39 @@ def test_mistakes_have_a_place_and_a_remedy(home: Path, text: str, said: str) ->
     with pytest.raises(PackError) as caught:
         ran(home, text)
     assert said in [str(finding).replace(f"{home}/", "") for finding in caught.value.findings]
+
+
+FAMILY = ROOT / "examples" / "packs" / "family.yaml"
+CALL = "    object: Member\n    operation: call\n    remote_id: '31'\n"
+
+
+def test_remote_ids_of_other_records_come_from_the_case(tmp_path: Path) -> None:
+    """A route that names an association is refused without its id; a call that is not declared is a mistake."""
+    pack = tmp_path / "family.yaml"
+    pack.write_text(FAMILY.read_text().replace("POST, path: /members", 'POST, path: "/teams/{team}/members"'))
+    cases = tmp_path / "cases.yaml"
+    cases.write_text(
+        "cases:\n"
+        "  - {name: a, object: Member, associated: {team: t 7}, expect: {request: {path: /teams/t%207/members}}}\n"
+        "  - {name: b, object: Member, expect: {refused: freeze_failed}}\n"
+        "  - {name: c, object: Member, associated: {team: ..}, expect: {refused: route_unsafe}}\n"
+    )
+    ran = pack_tests.run(pack, cases)
+    assert ran.is_passed, [case.differences for case in ran.cases]
+    cases.write_text(f"cases:\n  - name: a\n{CALL}    association: team\n    associated: {{team: '7'}}\n")
+    with pytest.raises(PackError, match="This association has no `call`"):
+        pack_tests.run(pack, cases)
+
+
+def test_a_call_is_read_by_its_own_statuses(tmp_path: Path) -> None:
+    """The update of the action takes a 200, the call of its association a 201; each only its own."""
+    cases = tmp_path / "cases.yaml"
+    named = "    association: mentor\n    associated: {mentor: '32'}\n"
+    cases.write_text(
+        f"cases:\n  - name: a\n{CALL}{named}    reply: {{status: 201}}\n    expect: {{verdict: {{effect: applied}}}}\n"
+        f"  - name: b\n{CALL}{named}    reply: {{status: 200}}\n    expect: {{verdict: {{effect: applied}}}}\n"
+    )
+    assert [case.passed for case in pack_tests.run(FAMILY, cases).cases] == [True, False]
 
 
 def test_a_missing_file_is_said_so(home: Path) -> None:

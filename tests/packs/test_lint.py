@@ -14,11 +14,9 @@ from pushlink.packs import grammar
 from pushlink.packs.lint import RULES, Severity, lint
 from pushlink.packs.loader import PackDocument, load_pack_text, read_pack_text
 from pushlink.protocol.association_calls import render_call
-from pushlink.protocol.associations import Reference
-from pushlink.protocol.contracts import ActionContract
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.render import render_create, render_update
-from pushlink.protocol.snapshots import LinkKey, SourceValues
+from pushlink.protocol.snapshots import SourceValues
 
 Document = dict[str, Any]
 Reader = Callable[[Document], PackDocument]
@@ -1228,23 +1226,6 @@ def test_mappings_that_are_absent_or_doubled_are_refused(rule: str, good: Docume
 # What passes here is not refused for its form by what sends.
 
 
-def references(contract: ActionContract) -> list[Reference]:
-    """What a call of its own would be about."""
-    return [
-        Reference(
-            name=each.name,
-            mode=each.mode,
-            source_object="Thing",
-            record_id="1",
-            action_slot_id="act-2",
-            link_key=LinkKey("k"),
-            remote_id="8",
-        )
-        for each in contract.associations
-        if each.call is not None
-    ]
-
-
 def test_what_lint_takes_renders(good: Document, read: Reader) -> None:
     """Every good neighbour of the cases renders, create and update."""
     for case in CASES:
@@ -1256,8 +1237,9 @@ def test_what_lint_takes_renders(good: Document, read: Reader) -> None:
             rendered = [
                 render_create(entry.contract, entry.profile, values, idempotency_key=KEY, associated=ids),
                 *(
-                    render_call(entry.contract, entry.profile, reference, "r1")
-                    for reference in references(entry.contract)
+                    render_call(entry.contract, entry.profile, each.name, "r1", other_id="8")
+                    for each in entry.contract.associations
+                    if each.call is not None
                 ),
             ]
             if entry.contract.update is not None:

@@ -168,8 +168,7 @@ CALL = {"path": "/things/{remote_id}/parent", "body": {"to": "{parent:integer}",
 
 def test_a_call_of_its_own_has_its_own_request_and_is_read_as_an_update_that_names_nothing() -> None:
     contract = action(associations=[association("call_after", call=CALL)])
-    known = reference(mode="call_after").resolved(link_id="l", remote_id="8")
-    request = render_call(contract, profile(), known, "1")
+    request = render_call(contract, profile(), "parent", "1", other_id="8")
     assert isinstance(request, FrozenRequest)
     assert (request.method, request.path) == ("PUT", "/things/1/parent")
     assert json.loads(request.body) == {"to": 8, "own": "1"}
@@ -183,10 +182,10 @@ def test_a_call_of_its_own_has_its_own_request_and_is_read_as_an_update_that_nam
 
 def test_a_call_without_a_body_has_no_media_type() -> None:
     contract = action(associations=[association("call_after", call={"path": "/things/{remote_id}/to/{parent}"})])
-    request = render_call(contract, profile(), reference(mode="call_after", remote_id="8"), "1")
+    request = render_call(contract, profile(), "parent", "1", other_id="8")
     assert isinstance(request, FrozenRequest)
     assert (request.body, request.headers) == (b"", ())
-    unknown = render_call(contract, profile(), reference(mode="call_after"), "1")
+    unknown = render_call(contract, profile(), "parent", "1", other_id=None)
     assert isinstance(unknown, RenderFailure)
 
 

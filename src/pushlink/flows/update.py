@@ -168,7 +168,7 @@ def _judge_call(claimed: ClaimedUpdate, name: str, link: LinkRow, world: World) 
     contract = None if current is None else call_contract(current.contract, name)
     if current is None or contract is None:
         return _held(claimed, Code.DRIFT, Hold.DRIFT, {"surfaces": ["action_slot"]})
-    frozen = render_call(current.contract, current.profile, reference, link.remote_id)
+    frozen = render_call(current.contract, current.profile, name, link.remote_id, other_id=reference.remote_id)
     if isinstance(frozen, RenderFailure):
         detail = {"message": frozen.message, **frozen.evidence}
         # Not due again by itself: it would not render either.

@@ -32,6 +32,7 @@ from pushlink.packs.cases import (
     write_expected,
 )
 from pushlink.packs.loader import load_pack
+from pushlink.protocol.association_calls import call_contract, render_call
 from pushlink.protocol.client_ids import make_client_id
 from pushlink.protocol.contracts import ActionContract, ProfileContract, StampLookUp
 from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
@@ -168,9 +169,10 @@ class _Observed:
 def _observe(placed: PlacedCase) -> _Observed:
     case, action = placed.case, placed.action
     read = case.source_values()
-    if not applies(action.when, SourceValues(values=read)):
+    # A call is made for a record that was pushed already: its conditions were asked then.
+    if case.operation != "call" and not applies(action.when, SourceValues(values=read)):
         return _Observed(shown=Expected(skipped=True))
-    mapped = dict.fromkeys(source_fields(action.contract, case.operation)) | read
+    mapped = dict.fromkeys(source_fields(action.contract, None if case.operation == "call" else case.operation)) | read
     values = SourceValues(values=mapped)
     found = _read(placed)
     shown: dict[str, object] = {} if found is None else {"read": found.asked}
@@ -182,8 +184,16 @@ def _observe(placed: PlacedCase) -> _Observed:
         return _Observed(shown=Expected.model_validate(shown | {"refused": request.code}))
     shown["request"] = _request_shown(request)
     if case.reply is not None:
-        reply = _reply(case.reply, action.contract, action.profile)
-        verdict = _interpret(placed, case.reply, reply, _history(placed, values))
+        contract = _read_as(placed)
+        reply = _reply(case.reply, contract, action.profile)
+        verdict = interpret(
+            Operation.CREATE if case.operation == "create" else Operation.UPDATE,
+            contract,
+            action.profile,
+            reply,
+            _history(placed, values),
+            received_at=_received_at(case.reply),
+        )
         shown["verdict"] = _verdict_shown(verdict)
         is_looked_for = case.look_up is not None and action.contract.create.lookup is not None
         if verdict.disposition is Disposition.LOOK_UP or (is_looked_for and verdict.effect is not Effect.APPLIED):
@@ -191,16 +201,10 @@ def _observe(placed: PlacedCase) -> _Observed:
     return _Observed(shown=Expected.model_validate(shown), body_text=_text(request))
 
 
-def _interpret(placed: PlacedCase, recorded: CaseReply, reply: StoredReply, history: History) -> Verdict:
-    action = placed.action
-    return interpret(
-        Operation(placed.case.operation),
-        action.contract,
-        action.profile,
-        reply,
-        history,
-        received_at=_received_at(recorded),
-    )
+def _read_as(placed: PlacedCase) -> ActionContract:
+    """What the reply is read by: the action, or the update that a call of one of its associations is."""
+    action, name = placed.action.contract, placed.case.association
+    return action if name is None else call_contract(action, name) or action
 
 
 def _received_at(recorded: CaseReply) -> dt.datetime | None:
@@ -222,11 +226,11 @@ def _read(placed: PlacedCase) -> _Read | None:
     case, action = placed.case, placed.action
     update = action.contract.update
     is_refused = case.history.refetched
-    if case.remote_id is None or update is None:
+    if case.remote_id is None or update is None or case.operation == "call":
         return None
     if not needs_fetch(update, link_version=case.remote_version, is_refused=is_refused):
         return None
-    path = render_fetch(action.contract, action.profile, case.remote_id)
+    path = render_fetch(action.contract, action.profile, case.remote_id, associated=case.associated)
     headers = static_headers(action.profile)
     if isinstance(path, RenderFailure):
         return _Read(asked=ExpectedRead(), refused=path.code)
@@ -293,9 +297,13 @@ def _look_up(placed: PlacedCase, request: FrozenRequest, verdict: Verdict, answe
 
 def _render(placed: PlacedCase, values: SourceValues, version: str | None) -> FrozenRequest | RenderFailure:
     case, action = placed.case, placed.action
+    contract, profile = action.contract, action.profile
     if case.remote_id is None:
-        return render_create(action.contract, action.profile, values, idempotency_key=case.idempotency_key)
-    return render_update(action.contract, action.profile, values, case.remote_id, remote_version=version)
+        key = case.idempotency_key
+        return render_create(contract, profile, values, idempotency_key=key, associated=case.associated)
+    if (name := case.association) is not None:
+        return render_call(contract, profile, name, case.remote_id, other_id=case.associated[name])
+    return render_update(contract, profile, values, case.remote_id, remote_version=version, associated=case.associated)
 
 
 def _history(placed: PlacedCase, values: SourceValues) -> History:

@@ -211,8 +211,10 @@ class Case(Contract):
     name: Name
     object: Name
     action: Name | None = None  # needed only where several actions push the object
-    operation: Literal["create", "update"] = "create"
+    operation: Literal["create", "update", "call"] = "create"
+    association: Name | None = None  # of a call: the association that it sets
     values: Mapping[str, CaseValue] = {}  # a mapped field that is not written here is empty
+    associated: Mapping[str, str] = {}  # remote ids of other records, by association; one not written refers to none
     remote_id: str | None = None
     remote_version: str | None = None
     idempotency_key: str = "00000000-0000-4000-8000-000000000001"
@@ -224,13 +226,19 @@ class Case(Contract):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        if (self.operation == "update") is (self.remote_id is None):
-            msg = "write `remote_id` for an update, and for nothing else"
+        if (self.operation == "create") is (self.remote_id is not None):
+            msg = "write `remote_id` for an update or a call, and for nothing else"
             raise ValueError(msg)
-        if self.read is not None and self.operation == "create":
+        if (self.operation == "call") is (self.association is None):
+            msg = "write `association` for a call, and for nothing else"
+            raise ValueError(msg)
+        if self.association is not None and self.association not in self.associated:
+            msg = "write the other record's remote id, below `associated`"
+            raise ValueError(msg)
+        if self.read is not None and self.operation != "update":
             msg = "only an update reads its record before it is sent"
             raise ValueError(msg)
-        if self.look_up is not None and (self.operation == "update" or self.reply is None):
+        if self.look_up is not None and (self.operation != "create" or self.reply is None):
             msg = "a look-up follows the reply to a create"
             raise ValueError(msg)
         return self
@@ -341,6 +349,17 @@ def _misfits(case: Case, pack: Pack, seen: Mapping[str, int]) -> Iterator[tuple[
     elif len(chosen) > 1:
         names = ", ".join(action.names.action for action in chosen)
         yield "object", f"Several actions push it. Add `action`, one of {names}."
+    else:
+        yield from _association_misfits(case, chosen[0])
+
+
+def _association_misfits(case: Case, action: PackAction) -> Iterator[tuple[str, str]]:
+    declared = {association.name: association for association in action.contract.associations}
+    for name in sorted(case.associated.keys() - declared.keys()):
+        known = ", ".join(declared) or "none"
+        yield "associated", f"The action has no association {name}. It has: {known}."
+    if case.association in declared and declared[case.association].call is None:
+        yield "association", "This association has no `call`."
 
 
 def _refused(file: str, findings: Sequence[Finding]) -> PackError:

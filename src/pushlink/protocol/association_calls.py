@@ -9,7 +9,6 @@ from __future__ import annotations
 from pushlink.errors import Code
 from pushlink.protocol import jsontext
 from pushlink.protocol.association_contracts import Association, AssociationCall
-from pushlink.protocol.associations import Reference
 from pushlink.protocol.contracts import ActionContract, Body, ProfileContract, Response, UpdateContract
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.headers import render_headers
@@ -37,13 +36,13 @@ def call_contract(action: ActionContract, name: str) -> ActionContract | None:
 
 
 def render_call(
-    action: ActionContract, profile: ProfileContract, reference: Reference, remote_id: str
+    action: ActionContract, profile: ProfileContract, name: str, remote_id: str, *, other_id: str | None
 ) -> FrozenRequest | RenderFailure:
-    """The request that tells the remote about one reference of the record `remote_id`."""
-    call = find_call(action, reference.name)
-    if call is None or reference.remote_id is None:
+    """The request that tells the remote that the record `remote_id` refers to `other_id`, by the named association."""
+    call = find_call(action, name)
+    if call is None or other_id is None:
         return RenderFailure(code=Code.PATH_UNUSABLE, message="The action declares no call for this association.")
-    variables = {**profile.variables, REMOTE_ID: remote_id, reference.name: reference.remote_id}
+    variables = {**profile.variables, REMOTE_ID: remote_id, name: other_id}
     path = render_path(
         call.path,
         variables,
