@@ -48,7 +48,11 @@ def begin_immediate(engine: sa.Engine) -> None:
 
     @event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        except sa.exc.OperationalError:
+            connection.close()  # SQLAlchemy would run its next statement without a transaction
+            raise
 
 
 # endregion

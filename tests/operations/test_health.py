@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from flows.stage import Stage
 from pushlink.errors import ConfigurationError, Finding, Unavailable
 from pushlink.operations.health import CHECKS, Check, Subject, Verdict, examine
 from pushlink.store import schema
 from pushlink.store.access import reading
+from pushlink.store.dialect import library
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating
 
@@ -46,10 +48,25 @@ def found(subject: Subject) -> dict[str, Check]:
 
 
 def test_a_sound_deployment_passes_every_check_in_order(subject: Subject) -> None:
-    """All of them ran, and all are fine."""
+    """All of them ran, and all are fine; what the machine's SQLite library is has a test of its own."""
     checks = examine(subject)
     assert tuple(check.name for check in checks) == CHECKS
-    assert {check.verdict for check in checks} == {Verdict.OK}
+    assert {check.verdict for check in checks if check.name != "library"} == {Verdict.OK}
+
+
+def test_a_sqlite_that_may_lose_commits_is_named_with_what_to_do(
+    subject: Subject, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3.51.2 is the last release with the WAL-reset bug; PostgreSQL is not asked for a SQLite version."""
+    is_sqlite = engine.dialect.name == "sqlite"
+    monkeypatch.setattr(library, "_SQLITE_VERSION", sa.text("SELECT '3.51.2'"))
+    check = found(subject)["library"]
+    assert check.verdict is (Verdict.WARN if is_sqlite else Verdict.OK)
+    if is_sqlite:
+        assert "3.51.2" in check.message
+        assert "3.51.3" in (check.next_step or "")
+    monkeypatch.setattr(library, "_SQLITE_VERSION", sa.text("SELECT '3.51.3'"))
+    assert found(subject)["library"].verdict is Verdict.OK
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])

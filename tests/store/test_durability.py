@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from pushlink.errors import Code, ConfigurationError
 from pushlink.store.dialect import check_durability, create_engine
+from pushlink.store.dialect.library import has_wal_reset_bug
 
 
 @pytest.mark.rule("D-36")
@@ -70,6 +71,48 @@ def test_a_file_without_a_write_ahead_log_is_refused(tmp_path: object) -> None:
     with engine.begin() as conn, pytest.raises(ConfigurationError, match="journal_mode is delete"):
         check_durability(conn)
     engine.dispose()
+
+
+@pytest.mark.rule("D-44")
+def test_no_statement_runs_outside_of_a_transaction_that_could_not_begin(sqlite_url: str) -> None:
+    """The file is locked for too long, and whoever waited tries again on the same connection: it is closed.
+
+    SQLAlchemy takes a connection whose `begin` event raised for one that is beginning, and begins nothing on it again.
+    """
+    engine = create_engine(sqlite_url, connect_args={"timeout": 0.01})
+    with engine.begin() as conn:
+        conn.exec_driver_sql("CREATE TABLE thing (id INTEGER PRIMARY KEY)")
+    with engine.connect() as conn:
+        with engine.begin(), pytest.raises(sa.exc.OperationalError, match="database is locked"):
+            conn.exec_driver_sql("INSERT INTO thing VALUES (1)")
+        with pytest.raises(sa.exc.ResourceClosedError):
+            conn.exec_driver_sql("INSERT INTO thing VALUES (2)")
+    with engine.begin() as conn:
+        assert conn.exec_driver_sql("SELECT count(*) FROM thing").scalar_one() == 0
+    engine.dispose()
+
+
+@pytest.mark.rule("D-36")
+@pytest.mark.parametrize(
+    ("version", "has_it"),
+    [
+        ("3.6.23", False),
+        ("3.7.0", True),
+        ("3.40.1", True),
+        ("3.44.5", True),
+        ("3.44.6", False),
+        ("3.45.0", True),
+        ("3.50.6", True),
+        ("3.50.7", False),
+        ("3.51.2", True),
+        ("3.51.3", False),
+        ("3.52.0", False),
+        ("4.0.0", False),
+    ],
+)
+def test_releases_of_sqlite_with_the_wal_reset_bug_are_known(version: str, has_it: bool) -> None:
+    """From 3.7.0 on, mended in 3.51.3 and in two older branches."""
+    assert has_wal_reset_bug(version) is has_it
 
 
 @pytest.mark.rule("D-36")

@@ -23,7 +23,7 @@ from pushlink.ports import Credentials, StateSeen
 from pushlink.store.access import Connection
 from pushlink.store.active import ActiveAction, ActiveCatalog, CatalogReader
 from pushlink.store.catalog import load_installs, read_deployment
-from pushlink.store.dialect import check_durability, current_time
+from pushlink.store.dialect import check_durability, current_time, lossy_version
 from pushlink.store.registry import IN_USE, SlotKind, read_registry
 from pushlink.store.restores import read_marks
 from pushlink.store.schema import SchemaState
@@ -77,6 +77,7 @@ CHECKS: Final = (
     "database",
     "schema",
     "durability",
+    "library",
     "clock",
     "objects",
     "authority",
@@ -105,6 +106,7 @@ def _examined(subject: Subject) -> Iterator[Check]:
     schema = _guarded("schema", lambda: _schema(subject))
     yield schema
     yield _in_database(subject, "durability", _durability)
+    yield _in_database(subject, "library", _library)
     yield _in_database(subject, "clock", lambda conn: _clock(conn, subject.now()))
     yield _in_database(subject, "objects", lambda conn: _objects(conn, subject))
     yield _in_database(subject, "authority", lambda conn: _authority(conn, subject))
@@ -218,6 +220,19 @@ def _schema(subject: Subject) -> Check:
 def _durability(conn: Connection) -> Check:
     check_durability(conn)
     return _ok("durability", "What the database says is committed survives a crash.")
+
+
+def _library(conn: Connection) -> Check:
+    version = lossy_version(conn)
+    if version is None:
+        return _ok("library", "No fault of this database's release is known that could lose what is committed.")
+    return Check(
+        name="library",
+        verdict=Verdict.WARN,
+        message=f"SQLite {version} has the WAL-reset bug: in a rare race of two processes it loses what was committed.",
+        evidence={"version": version},
+        next_step="run Python with SQLite 3.51.3 or later (or 3.50.7, or 3.44.6), or keep the tables in PostgreSQL",
+    )
 
 
 def _clock(conn: Connection, machine: dt.datetime) -> Check:

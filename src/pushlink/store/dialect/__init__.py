@@ -5,6 +5,7 @@
     ddl.py       definitions: counted keys, partial indexes, append-only triggers
     guards.py    triggers of tables whose contents may be sealed anew or erased, and whose rows may be pruned
     faults.py    what a database error means
+    library.py   faults of a database's own code, by its version
     host.py      what pushlink needs of a host's transaction before it writes there
     locks.py     locks that belong to no row
     moments.py   times of a host's table in one form, where the database has no type for them
@@ -39,6 +40,7 @@ from pushlink.store.dialect.faults import (
 )
 from pushlink.store.dialect.guards import Guard, Leaves, guard_ddl, missing_triggers
 from pushlink.store.dialect.host import secure_host_transaction, warn_host_transaction
+from pushlink.store.dialect.library import lossy_version
 from pushlink.store.dialect.locks import Lock, bound_lock_waits, take_lock
 from pushlink.store.dialect.moments import (
     are_moments,
@@ -78,6 +80,7 @@ __all__ = [
     "is_unique_violation",
     "lift_idle_limit",
     "listen",
+    "lossy_version",
     "missing_triggers",
     "moment_text",
     "notify",

@@ -148,7 +148,11 @@ def _sqlite_engine(address: URL, settings: dict[str, Any]) -> sa.Engine:
         options = conn.get_execution_options()
         if options.get("isolation_level") == "AUTOCOMMIT":
             return
-        conn.exec_driver_sql("BEGIN" if options.get("pushlink_read_only") else "BEGIN IMMEDIATE")
+        try:
+            conn.exec_driver_sql("BEGIN" if options.get("pushlink_read_only") else "BEGIN IMMEDIATE")
+        except sa.exc.DBAPIError:
+            conn.close()  # SQLAlchemy would run its next statement without a transaction
+            raise
 
     return engine
 
