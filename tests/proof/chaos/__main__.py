@@ -4,7 +4,7 @@
 
 Every trouble of `proof.chaos.troubles` runs on the databases that it is about, in a deployment of its own. Each run is
 a file of `build/chaos`, with the logs of its processes beside it; `--write` puts the newest of each into
-`docs/reliability.md`.
+`docs/reliability.md`, also of those that ran another time, and `--report` does nothing else.
 """
 
 from __future__ import annotations
@@ -32,6 +32,14 @@ from proof.figures import BUILD, table, write_section
 RUN_S_MAX: Final = 600.0
 TICK_S: Final = 0.05
 
+#: Requests between two blows, at most one in so many of the records; and seconds after which none is waited for.
+BLOW_ONE_IN: Final = 100
+IDLE_S_MAX: Final = 10.0
+
+#: Blows go on until no more than one attempt in so many records waits, which is asked that often.
+LEFT_ONE_IN: Final = 10
+LOOK_S: Final = 1.0
+
 #: Blows that a run has at least, however soon its work is done.
 BLOWS_MIN: Final = 3
 
@@ -46,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for trouble in TROUBLES
         if options.only in trouble.name
         for dialect in trouble.dialects
-        if options.dialect in {None, dialect}
+        if options.dialect in {None, dialect} and not options.report
     ]
     wrong = 0
     for trouble, dialect in jobs:
@@ -55,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(_line(found))
         for problem in found["problems"][:20]:
             _say(f"      {problem}")
-    if options.write:
+        if options.write:
+            _write(options.raw)
+    if options.report:
         _write(options.raw)
     _say(f"{len(jobs)} runs: {wrong or 'no'} violations")
     return 1 if wrong else 0
@@ -65,12 +75,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m proof.chaos", description=main.__doc__)
     parser.add_argument("--only", default="", help="troubles whose name has this in it")
     parser.add_argument("--dialect", choices=DIALECTS, help="one database alone")
-    parser.add_argument("--records", type=int, default=10_000, help="of the largest run; others have their share")
-    parser.add_argument("--seconds", type=float, default=60.0, help="over which the largest run's saves are spread")
+    parser.add_argument("--records", type=int, default=10_000, help="records of each run")
+    parser.add_argument("--seconds", type=float, default=60.0, help="over which the saves are spread")
     parser.add_argument("--workers", type=int, default=4, help="worker processes at a time")
     parser.add_argument("--seed", type=int, default=1, help="what is struck when, and how")
     parser.add_argument("--raw", type=Path, default=BUILD / "chaos", help="where the raw results go")
     parser.add_argument("--write", action="store_true", help="write what is in the raw results into the page")
+    parser.add_argument("--report", action="store_true", help="run nothing, and write it")
     return parser.parse_args(arguments)
 
 
@@ -84,12 +95,11 @@ def _run(trouble: Trouble, dialect: str, options: argparse.Namespace) -> dict[st
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
     home = Path(tempfile.mkdtemp(prefix="pushlink-chaos-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-    records = max(1, round(options.records * trouble.share))
-    found: dict[str, Any] = {"trouble": trouble.name, "dialect": dialect, "records": records, "problems": []}
+    found: dict[str, Any] = {"trouble": trouble.name, "dialect": dialect, "records": options.records, "problems": []}
     began = time.monotonic()
     try:
         with opened_scene(trouble, dialect, home, logs, options.seed) as scene:
-            found |= _story(trouble, scene, records, options)
+            found |= _story(trouble, scene, options.records, options)
     except PermissionError as error:
         found |= {"not_run": str(error)}
     except RuntimeError as error:
@@ -102,10 +112,10 @@ def _run(trouble: Trouble, dialect: str, options: argparse.Namespace) -> dict[st
 
 
 def _story(trouble: Trouble, scene: Scene, records: int, options: argparse.Namespace) -> dict[str, Any]:
-    site, seconds = scene.site, options.seconds * trouble.share
+    site = scene.site
     site.keep_alive(options.workers)
-    site.start_hosts(records, seconds=seconds)
-    _destroy(trouble, scene, options.workers, end=time.monotonic() + seconds + RUN_S_MAX)
+    site.start_hosts(records, seconds=options.seconds)
+    _destroy(trouble, scene, options, end=time.monotonic() + options.seconds + RUN_S_MAX)
     trouble.heal(scene)
     scene.tick(at_once=True)
     drain_s = site.drain(options.workers)
@@ -126,19 +136,29 @@ def _story(trouble: Trouble, scene: Scene, records: int, options: argparse.Names
     }
 
 
-def _destroy(trouble: Trouble, scene: Scene, workers: int, *, end: float) -> None:
-    """Deal blows until the hosts have saved everything and all of it is done, and at least a few."""
-    site, next_blow = scene.site, time.monotonic() + trouble.every_s[0]
+def _destroy(trouble: Trouble, scene: Scene, options: argparse.Namespace, *, end: float) -> None:
+    """Deal blows until the hosts have saved everything and most of it is done, and at least a few.
+
+    Between two blows some requests arrive, so that a slow machine is struck as often in its work as a fast one; when
+    none does for a while, the next blow comes all the same.
+    """
+    site, struck_at, next_look = scene.site, time.monotonic(), 0.0
+    pause_s, goal = trouble.every_s[0], 1
     while time.monotonic() < end:
-        site.keep_alive(workers)
+        site.keep_alive(options.workers)
         scene.tick()
-        if time.monotonic() >= next_blow:
+        now, sends = time.monotonic(), site.sends()
+        if now >= struck_at + (pause_s if sends >= goal else max(pause_s, IDLE_S_MAX)):
             blow = trouble.strike(scene)
             scene.struck += Counter({blow: 1} if blow else {})
-            next_blow = time.monotonic() + scene.random.uniform(*trouble.every_s)
+            struck_at, pause_s = time.monotonic(), scene.random.uniform(*trouble.every_s)
+            goal = site.sends() + scene.random.randint(1, max(1, options.records // BLOW_ONE_IN))
         is_enough = scene.struck.total() >= BLOWS_MIN or trouble.proxied or trouble.loses
-        if is_enough and not site.are_saving():
-            return
+        if is_enough and now >= next_look and not site.are_saving():
+            next_look = now + LOOK_S
+            left = site.waiting()
+            if left is not None and left <= options.records // LEFT_ONE_IN:
+                return
         time.sleep(TICK_S)
 
 
@@ -170,10 +190,15 @@ def _line(found: dict[str, Any]) -> str:
 
 def _write(raw: Path) -> None:
     """The section of the page, out of the newest run of every trouble."""
-    names = [trouble.name for trouble in TROUBLES]
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in raw.glob("*.json")]
-    found.sort(key=lambda one: (names.index(one["trouble"]), one["dialect"] != "sqlite"))
+    there = [json.loads(path.read_text(encoding="utf-8")) for path in raw.glob("*.json")]
+    by_name = {(one["trouble"], one["dialect"]): one for one in there}
+    asked = [(trouble.name, dialect) for trouble in TROUBLES for dialect in trouble.dialects]
+    found = [by_name[name] for name in asked if name in by_name]
     ran = [one for one in found if "not_run" not in one]
+    missing = [
+        *(f"{one['trouble']}, {one['dialect']}: {one['not_run']}" for one in found if "not_run" in one),
+        *(", ".join(name) for name in asked if name not in by_name),
+    ]
     rows = [
         [
             one["trouble"],
@@ -198,7 +223,7 @@ def _write(raw: Path) -> None:
         table([*head, "violations"], rows),
         "What waited for people at the end:",
         table(["trouble", "database", "how, and why", "rows"], parked),
-        *[f"Not run ({one['trouble']}, {one['dialect']}): {one['not_run']}" for one in found if "not_run" in one],
+        *["Not run: " + "; ".join(missing) + "."] * bool(missing),
     ]
     write_section("chaos", "\n\n".join(text))
 

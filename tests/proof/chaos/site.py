@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from proof.judge.tally import Tally, tally
 from pushlink.bootstrap import Runtime
-from pushlink.store.dialect import create_engine
+from pushlink.store.dialect import create_engine, read_only
 from pushlink.testing.drain import apply
 from support.bench import METADATA, MIRROR, PACK
 
@@ -26,9 +26,12 @@ TESTS: Final = Path(__file__).resolve().parents[2]
 #: Seconds: a request's deadline, the margin beside it, and the lease that holds both.
 DEADLINE_S, MARGIN_S, LEASE_S = 2.0, 0.5, 6.0
 
-#: No drain takes longer, once the trouble is over; one that does is stuck, and that is a defect.
-DRAIN_S_MAX: Final = 240.0
+#: Seconds without any progress, once the trouble is over, after which a drain is stuck; and that is a defect.
+STUCK_S: Final = 240.0
 POLL_S: Final = 0.1
+
+#: What a worker says when it begins to work.
+_UP: Final = "the worker starts"
 
 #: What becomes of a record's first create, and of its first update, by what its key begins with. The rest is plain.
 BEHAVIOURS: Final[dict[str, dict[str, list[str]]]] = {
@@ -57,6 +60,7 @@ lease = "{lease}ms"
 margin = "{margin}ms"
 grace = "{grace}ms"
 poll = "200ms"
+claims_max = 1000
 
 [objects.Person]
 table = "person"
@@ -89,6 +93,9 @@ class Site:
         self.log = logs / "remote.jsonl"
         self.log.touch()
         self.workers: list[subprocess.Popen[str]] = []
+        self._started = 0
+        self._read = self._sends = 0
+        self._logs: dict[int, Path] = {}
         self.hosts: list[subprocess.Popen[str]] = []
         self.program = ["-c", "from pushlink.surfaces.cli import main; main()"]
         self.host = ["-m", "proof.chaos.host"]
@@ -101,6 +108,7 @@ class Site:
         )
         self.settings.write_text(text, encoding="utf-8")
         self.engine = create_engine(url, pool_pre_ping=True)
+        self.reader = read_only(self.engine)  # waits for no writer, and keeps none waiting
         runtime = Runtime.from_settings(self.settings)
         try:
             runtime.upgrade()
@@ -112,10 +120,17 @@ class Site:
     # ------------------------------------------------------------------------------ processes
 
     def start_worker(self) -> subprocess.Popen[str]:
-        """One more `pushlink worker`."""
-        worker = self._process("worker.log", *self.program, "worker", "--config", str(self.settings), "--json")
+        """One more `pushlink worker`, with a log of its own."""
+        self._started += 1
+        log = f"worker-{self._started:04d}.log"
+        worker = self._process(log, *self.program, "worker", "--config", str(self.settings), "--json")
         self.workers.append(worker)
+        self._logs[worker.pid] = self.logs / log
         return worker
+
+    def working(self) -> list[subprocess.Popen[str]]:
+        """The workers that have begun to work: who strikes those that still import themselves never lets any work."""
+        return [one for one in self.workers if one.poll() is None and _UP in self._logs[one.pid].read_text()]
 
     def run_command(self, *words: str) -> str:
         """Run a `pushlink` command to its end, and give what it said."""
@@ -172,35 +187,35 @@ class Site:
     def waiting(self) -> int | None:
         """How many attempts still need a worker; `None` while the database does not answer."""
         try:
-            with self.engine.connect() as conn:
+            with self.reader.connect() as conn:
                 return int(conn.execute(_WAITING).scalar_one())
         except sa.exc.SQLAlchemyError:
             return None
 
-    def saved(self) -> int:
-        """How many records the host's table has; -1 while the database does not answer."""
-        try:
-            with self.engine.connect() as conn:
-                return int(conn.execute(sa.text("SELECT count(*) FROM person")).scalar_one())
-        except sa.exc.SQLAlchemyError:
-            return -1
-
     def sends(self) -> int:
-        """How many requests the remote has written down."""
+        """How many requests the remote has written down; reads what is new."""
         with self.log.open("rb") as file:
-            return sum(1 for _ in file)
+            file.seek(self._read)
+            found = file.read()
+        self._read += len(found)
+        self._sends += found.count(b"\n")
+        return self._sends
 
     def drain(self, workers: int) -> float:
-        """Let workers work until nothing waits; the seconds that it took. Raises `RuntimeError` when it never ends."""
-        began = time.monotonic()
-
-        def is_done() -> bool:
+        """Let workers work until nothing waits; the seconds it took. Raises `RuntimeError` when nothing goes on."""
+        began = moved = time.monotonic()
+        before: tuple[object, ...] = ()
+        while True:
             self.keep_alive(workers)
-            return not self.are_saving() and self.waiting() == 0
-
-        if not wait_until(is_done, DRAIN_S_MAX):
-            raise RuntimeError(f"{self.waiting()} attempts still wait after {DRAIN_S_MAX:.0f} s")
-        return time.monotonic() - began
+            is_saving, left = self.are_saving(), self.waiting()
+            if not is_saving and left == 0:
+                return time.monotonic() - began
+            at = (is_saving, left, self.sends())
+            if at != before:
+                before, moved = at, time.monotonic()
+            if time.monotonic() - moved > STUCK_S:
+                raise RuntimeError(f"{left} attempts wait, and nothing happened for {STUCK_S:.0f} s")
+            time.sleep(POLL_S)
 
     def problems(self, records: list[str], **more: Any) -> list[str]:
         """What the judge finds, who is a process that never loaded pushlink."""

@@ -66,9 +66,10 @@ class Scene:
         assert self.cluster is not None
         return self.cluster
 
-    def a_worker(self) -> subprocess.Popen[str]:
-        """Any of them."""
-        return self.random.choice(self.site.workers)
+    def a_worker(self) -> subprocess.Popen[str] | None:
+        """Any of those that work, if there is one."""
+        working = self.site.working()
+        return self.random.choice(working) if working else None
 
 
 Blow = Callable[[Scene], str]
@@ -80,14 +81,16 @@ def _nothing(scene: Scene) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """One kind of trouble. `every_s`: the shortest and longest time between two blows, in seconds."""
+    """One kind of trouble. `every_s`: the shortest and longest time between two blows, in seconds.
+
+    `strike` says what it did, or nothing where there was nobody to strike.
+    """
 
     name: str
     strike: Blow
     every_s: tuple[float, float]
     dialects: tuple[str, ...] = DIALECTS
     heal: Callable[[Scene], None] = _nothing
-    share: float = 0.2  # of the records that were asked for, and of the time
     grace_s: float = 0.3
     faithful: bool = False  # the remote does everything that it is asked
     proxied: bool = False
@@ -100,12 +103,15 @@ class Trouble:
 
 
 def _kill(scene: Scene) -> str:
-    send_signal(scene.a_worker(), signal.SIGKILL)
+    if (worker := scene.a_worker()) is None:
+        return ""
+    send_signal(worker, signal.SIGKILL)
     return "SIGKILL"
 
 
 def _pause(scene: Scene) -> str:
-    worker = scene.a_worker()
+    if (worker := scene.a_worker()) is None:
+        return ""
     send_signal(worker, signal.SIGSTOP)
     is_long = scene.random.random() < 0.5
     seconds = scene.random.uniform(1.2, 1.8) * LEASE_S if is_long else scene.random.uniform(0.1, 0.8) * LEASE_S
@@ -114,14 +120,17 @@ def _pause(scene: Scene) -> str:
 
 
 def _stop_short(scene: Scene) -> str:
-    worker = scene.a_worker()
+    if (worker := scene.a_worker()) is None:
+        return ""
     send_signal(worker, signal.SIGTERM)
     scene.after(0.5, lambda: send_signal(worker, signal.SIGKILL))
     return "SIGTERM, SIGKILL after 0.5 s"
 
 
 def _stop(scene: Scene) -> str:
-    send_signal(scene.a_worker(), signal.SIGTERM)
+    if (worker := scene.a_worker()) is None:
+        return ""
+    send_signal(worker, signal.SIGTERM)
     return "SIGTERM"
 
 
@@ -169,7 +178,7 @@ def _fail_over_behind(scene: Scene) -> str:
     """
     site, cluster = scene.site, scene.postgres
     if scene.struck:
-        return "nothing more"
+        return ""
     replica = cluster.follow(synchronous=False)
     _let_work(scene)
     receiver = replica.receiver()
@@ -315,11 +324,11 @@ def _small_file_system(home: Path) -> Iterator[None]:
 
 
 TROUBLES: Final = (
-    Trouble(name="kill", strike=_kill, every_s=(0.3, 1.5), share=1.0),
+    Trouble(name="kill", strike=_kill, every_s=(0.3, 1.5)),
     Trouble(name="pause", strike=_pause, every_s=(0.5, 2.0)),
     Trouble(name="stop, short grace", strike=_stop_short, every_s=(0.5, 2.0)),
     Trouble(name="stop, orderly", strike=_stop, every_s=(0.5, 2.0), grace_s=20.0, faithful=True),
-    Trouble(name="clock", strike=_jump, every_s=(0.3, 1.5), late=True, heal=_heal_clock),
+    Trouble(name="clock", strike=_jump, every_s=(1.0, 4.0), late=True, heal=_heal_clock),
     Trouble(name="server crash", strike=_crash, every_s=(1.0, 3.0), dialects=("postgresql",)),
     Trouble(name="session", strike=_terminate, every_s=(0.3, 1.0), dialects=("postgresql",)),
     Trouble(name="failover", strike=_fail_over, every_s=(0.5, 1.0), dialects=("postgresql",)),
