@@ -35,6 +35,10 @@ crash: $(STAMP) ## let processes die, and fail, at every statement, commit and s
 chaos: $(STAMP) ## kill, stop, cut and starve real workers, hosts and databases while they push 10,000 records
 	PYTHONPATH=tests $(BIN)/python -m proof.chaos --write $(CHAOS)
 
+.PHONY: upgrade
+upgrade: $(STAMP) ## let workers and hosts of two releases push side by side while the schema is upgraded
+	PYTHONPATH=tests $(BIN)/python -m proof.upgrade --write $(UPGRADE)
+
 isolation: $(STAMP) ## run the behaviour tests on PostgreSQL at every isolation level, of hosts and workers alike
 	PYTHONPATH=tests $(BIN)/python -m proof.isolation
 

@@ -592,6 +592,7 @@ BANS = [
             "tests/proof/chaos/__main__.py": "strikes real processes in real time",
             "tests/proof/chaos/host.py": "saves at a pace, and rests when its database is away",
             "tests/proof/chaos/site.py": "waits for real processes",
+            "tests/proof/upgrade/host.py": "rests when a transaction has failed",
             "tests/proof/chaos/troubles.py": "holds a lock, or watches that nothing is sent, for a while",
         },
     ),

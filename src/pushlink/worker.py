@@ -37,6 +37,9 @@ log = logging.getLogger("pushlink.worker")
 #: Pause after a claim that failed (the database is away), in seconds.
 OUTAGE_PAUSE_S: Final = 0.5
 
+#: How often a worker looks whether the tables are still those of its release or the next one, in seconds.
+TABLES_CHECK_S: Final = 30.0
+
 #: Shortest pause between two claims that found nothing, and the pause while a limit or a lock keeps what is due back
 #: (requests of other workers end unseen; one of this worker's own wakes it), in seconds.
 SHORTEST_PAUSE_S: Final = 0.005
@@ -83,6 +86,8 @@ class Worker:
         self._options = options or WorkerOptions()
         self._on_progress = on_progress
         self._steps = Steps(world)
+        self._starts = StartChecks(world)
+        self._checked_at = 0.0
         self._claims = ClaimSteps(world, incarnation=self.incarnation)
         self._turn = Turn()
         self._stop = asyncio.Event()
@@ -96,7 +101,8 @@ class Worker:
     async def run(self, *, until_idle: bool = False) -> Tally:
         """Work until stopped, or with `until_idle` until nothing is due and nothing is in flight.
 
-        Raises `ConfigurationError` when the database's tables or durability, or the lease, do not allow a start.
+        Raises `ConfigurationError` when the database's tables or durability, or the lease, do not allow a start, and
+        when the tables have become those of a release that is not the next one.
         """
         database = database_of(self._world, self._engine)
         driver = GroupingDriver(
@@ -109,7 +115,8 @@ class Worker:
         listener: Listener | None = None
         listening: asyncio.Task[None] | None = None
         try:
-            await driver.call(StartChecks(self._world).check, None)
+            await driver.call(self._starts.check, None)
+            self._checked_at = time.monotonic()
             await asyncio.to_thread(self._check_in, database)
             listener = listen(self._engine, WAKE_CHANNEL)
             listening = asyncio.create_task(self._listen(listener))
@@ -145,6 +152,9 @@ class Worker:
         self._wake.clear()
         limit = min(self._options.claim_max, 2 * self._options.sends_max - driver.live)
         try:
+            if time.monotonic() - self._checked_at > TABLES_CHECK_S:
+                await driver.call(self._starts.check_tables, None)
+                self._checked_at = time.monotonic()
             claimed: list[Claimed] = await driver.call(self._claims.claim, ClaimOrder(limit=limit, turn=self._turn))
         except (sa.exc.SQLAlchemyError, Unavailable) as error:
             log.warning("no claim was possible (%s); trying again", type(error).__name__)

@@ -15,12 +15,13 @@ import sqlalchemy as sa
 
 from flows.stage import USER, MakeStage, Stage, pack_with, profile_of, without_mirror
 from pushlink.adapters.clock_ids import DatabaseClock
-from pushlink.errors import ConfigurationError
+from pushlink.errors import Code, ConfigurationError
 from pushlink.flows.dispatch import flow_of
 from pushlink.flows.drivers import Database, Failed, GroupingDriver
 from pushlink.ports import WireReply, WireRequest
 from pushlink.protocol.states import Hold
 from pushlink.settings import AuthoritySettings, Settings
+from pushlink.store.revision import VERSION_TABLE, head
 from pushlink.store.tables import push_request
 from pushlink.testing import verbs
 from pushlink.testing.collection import RemoteOptions
@@ -538,4 +539,35 @@ def test_drift_of_a_create_that_was_never_sent_is_a_hold_that_heals(stage: Stage
         return  # another incarnation does not go away; an operator validates it
     stage.apply(pack_with())
     stage.drain()
+    assert stage.attempt()["status"] == "finalized"
+
+
+@pytest.mark.rule("D-43")
+def test_a_worker_that_upgrades_have_left_behind_claims_no_more(
+    database_url: str, tmp_path: Path, open_engine: Callable[[str], sa.Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next release's tables are all right while it runs; those of the one after that end it, with the reason."""
+    monkeypatch.setattr("pushlink.worker.TABLES_CHECK_S", -1.0)
+    stage = Stage(open_engine(database_url), tmp_path, pack=without_mirror(), clock=DatabaseClock())
+    version = sa.table(VERSION_TABLE, sa.column("version_num"))
+
+    def move_ahead(by: int) -> None:
+        with stage.engine.begin() as conn:
+            conn.execute(version.update().values(version_num=f"{int(head()) + by:04d}"))
+
+    async def run() -> None:
+        claimed = asyncio.Event()
+        worker = stage.runtime.worker(
+            options=WorkerOptions(poll_s=0.01), on_progress=lambda tally: claimed.set() if tally.claimed else None
+        )
+        working = asyncio.create_task(worker.run())
+        await claimed.wait()
+        await asyncio.to_thread(move_ahead, 2)
+        await working
+
+    stage.save(1, **ADA)
+    move_ahead(1)
+    with pytest.raises(ConfigurationError, match=f"this release knows {head()}") as caught:
+        asyncio.run(asyncio.wait_for(run(), 60))
+    assert caught.value.code is Code.SCHEMA_OUTDATED
     assert stage.attempt()["status"] == "finalized"

@@ -15,6 +15,7 @@
     mutation.py     the closing rules, and how each is switched off; a plugin of pytest
     mutants.py      `make mutants`
     chaos/          `make chaos`: real hosts, workers and servers, and what strikes them
+    upgrade/        `make upgrade`: the release before this one beside it, kept as it was
     machine/        a model of one record in 152 lines, and the machine of Hypothesis: model = SQLite = PostgreSQL
     isolation.py    `make isolation`: the behaviour tests at every level of isolation
     databases.py    migrated databases of both dialects, without pytest

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
 import psycopg
+import sqlalchemy as sa
 
 from plugins.postgres import Server, new_home
 from pushlink.store.dialect import create_engine
@@ -18,10 +20,16 @@ _TEMPLATE: Final = "proof_template"
 
 
 class Databases:
-    """Use it in a `with`; the server, the files and everything in them are gone afterwards."""
+    """Use it in a `with`; the server, the files and everything in them are gone afterwards.
 
-    def __init__(self, dialects: tuple[str, ...] = DIALECTS) -> None:
+    `prepare` makes of an empty database what copies are made of.
+    """
+
+    def __init__(
+        self, dialects: tuple[str, ...] = DIALECTS, *, prepare: Callable[[sa.Engine], object] = upgrade
+    ) -> None:
         self._dialects = dialects
+        self._prepare = prepare
         self._server: Server | None = None
         self._made = 0
 
@@ -29,12 +37,12 @@ class Databases:
         memory = Path("/dev/shm")
         self.home = Path(tempfile.mkdtemp(prefix="pushlink-proof-", dir=memory if memory.is_dir() else None))
         if "sqlite" in self._dialects:
-            _migrate(f"sqlite:///{self.home / 'template.sqlite'}")
+            self._make(f"sqlite:///{self.home / 'template.sqlite'}")
         if "postgresql" in self._dialects:
             self._server = Server(new_home())
             self._server.start()
             self._admin(f"CREATE DATABASE {_TEMPLATE}")
-            _migrate(self._server.url(_TEMPLATE))
+            self._make(self._server.url(_TEMPLATE))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,10 +71,9 @@ class Databases:
             with psycopg.connect(self._server.dsn(), autocommit=True) as connection:
                 connection.execute(statement)
 
-
-def _migrate(url: str) -> None:
-    engine = create_engine(url)
-    try:
-        upgrade(engine)
-    finally:
-        engine.dispose()
+    def _make(self, url: str) -> None:
+        engine = create_engine(url)
+        try:
+            self._prepare(engine)
+        finally:
+            engine.dispose()

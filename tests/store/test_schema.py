@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
+import logging
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 import sqlalchemy as sa
 
-from pushlink.errors import Code, ConfigurationError
+from pushlink.errors import Code, ConfigurationError, Contended
+from pushlink.store import dialect, schema
 from pushlink.store import revision as revisions
-from pushlink.store import schema
 from pushlink.store.tables import METADATA, deployment, push_attempt, push_request
 
 NOW = dt.datetime(2023, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
@@ -214,6 +218,62 @@ def test_an_upgrade_that_fails_leaves_nothing(empty: sa.Engine) -> None:
         ]
 
 
+@pytest.fixture
+def one_before(empty: sa.Engine) -> sa.Engine:
+    """An engine on a database of the release before this one."""
+    schema.upgrade(empty, REVISIONS[-2])
+    return empty
+
+
+@pytest.mark.rule("D-43")
+def test_an_upgrade_lets_others_go_on_while_it_waits(
+    one_before: sa.Engine, empty_database_url: str, open_engine: OpenEngine
+) -> None:
+    """Somebody's transaction does not end: the upgrade asks again and again, and holds up nobody in between."""
+    tried_again, said = threading.Event(), logging.getLogger("pushlink.schema")
+    engine = open_engine(empty_database_url)
+    handler = logging.Handler()
+    handler.emit = lambda _record: tried_again.set()  # type: ignore[method-assign]
+    with ThreadPoolExecutor(1) as pool, one_before.connect() as slow:
+        said.addHandler(handler)
+        said.setLevel(logging.INFO)
+        try:
+            slow.execute(sa.update(push_attempt).values(status="pending").where(sa.false()))
+            upgrade = pool.submit(schema.upgrade, engine)
+            if engine.dialect.name == "postgresql":
+                assert tried_again.wait(30)
+                with one_before.begin() as other:
+                    dialect.bound_lock_waits(other, 5_000)
+                    other.execute(sa.update(push_attempt).values(status="pending").where(sa.false()))
+            assert not upgrade.done()
+            assert revisions.current_revision(slow) == REVISIONS[-2]
+            slow.rollback()
+            upgrade.result(30)
+        finally:
+            said.removeHandler(handler)
+    assert schema.check(engine).is_current
+
+
+@pytest.mark.rule("D-43")
+def test_an_upgrade_that_never_gets_the_tables_says_so_and_leaves_them(
+    one_before: sa.Engine, empty_database_url: str
+) -> None:
+    """Patience ends; the database is as it was."""
+    options = {"connect_args": {"timeout": 0.05}} if one_before.dialect.name == "sqlite" else {}
+    engine = dialect.create_engine(empty_database_url, **options)
+    try:
+        with one_before.begin() as slow:
+            slow.execute(sa.update(push_attempt).values(status="pending").where(sa.false()))
+            with pytest.raises(Contended, match="holds one of them") as caught:
+                schema.upgrade(engine, patience_s=0.0)
+            assert caught.value.next_step
+            assert revisions.current_revision(slow) == REVISIONS[-2]
+        schema.upgrade(engine, patience_s=0.0)
+        assert schema.check(engine).is_current
+    finally:
+        engine.dispose()
+
+
 def test_the_host_s_own_revisions_are_left_alone(empty: sa.Engine) -> None:
     """Alembic's usual version table is the host's; pushlink has one of its own."""
     with empty.begin() as conn:
@@ -281,6 +341,27 @@ def test_the_check_says_which_trigger_is_missing(sqlite_url: str, open_engine: O
     with engine.begin() as conn:
         conn.exec_driver_sql("DROP TRIGGER pushlink_attempt_event_keeps_keys")
     assert schema.check(engine).differences == ("trigger pushlink_attempt_event_keeps_keys is missing or switched off",)
+
+
+# ------------------------------------------------------------------------------------------------ side by side
+
+#: What a revision may do: the release before it goes on reading and writing, and knows nothing of it.
+EXPANDING = {"get_bind", "create_table", "add_column", "create_index", "drop_index", "execute"}
+
+#: Revisions that take something away which the release before them no longer uses, and what that is.
+CONTRACTING: dict[str, str] = {}
+
+
+def test_a_revision_only_expands_or_says_what_it_takes_away() -> None:
+    """No table is copied, no column changed or dropped; a new column may be left out by who does not know it (D-43)."""
+    for path in sorted((Path(revisions.__file__).parent / "migrations/versions").glob("[0-9]*.py")):
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        done = {name[3:] for call in calls if (name := ast.unparse(call.func)).startswith("op.")}
+        assert done <= EXPANDING or path.name[:4] in CONTRACTING, f"{path.name}: {done - EXPANDING}"
+        for call in calls:
+            if ast.unparse(call.func) == "op.add_column":
+                column = ast.unparse(call.args[1])
+                assert "nullable=True" in column or "server_default=" in column, f"{path.name}: {column}"
 
 
 # ------------------------------------------------------------------------------------------------ refusing to start

@@ -1,7 +1,8 @@
 """What must hold before a worker claims anything: tables, durability, and leases that can hold a whole request.
 
 A worker that starts over a weakened database would checkpoint into the air (D-36), and one whose lease ends before a
-request's deadline could never send at all (D-12). Both are refused at the start, with the setting to change.
+request's deadline could never send at all (D-12). Both are refused at the start, with the setting to change. The tables
+are looked at again and again: an upgrade does not stop the workers that it leaves too far behind.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ class StartChecks:
         require_current(conn)
         check_durability(conn)
         self._check_leases(conn)
+        return [None for _ in items]
+
+    @staticmethod
+    def check_tables(conn: sa.Connection, items: Sequence[None], *, now: dt.datetime) -> list[None]:  # noqa: ARG004
+        """Raise `ConfigurationError` when the tables have become those of a release after the next one (D-43)."""
+        require_current(conn)
         return [None for _ in items]
 
     def _check_leases(self, conn: sa.Connection) -> None:

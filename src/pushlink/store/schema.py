@@ -3,11 +3,17 @@
 Alembic keeps its own version table, so that pushlink's revisions never meet the host's, and needs no alembic.ini.
 Every revision keeps old rows valid and the release before it working, so that workers of two neighbouring releases may
 run side by side (D-43). There is no downgrade: the way back is a backup, taken before.
+
+An upgrade runs while hosts save and workers push. It asks for all tables before it changes the first, gives up when
+it does not have them within a moment, and tries again with a little more patience: so it never waits for anybody while
+others wait for it, and a transaction that does not end holds up the upgrade alone.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +25,34 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 
+from pushlink.errors import Contended
 from pushlink.store.columns import METADATA, PREFIX
-from pushlink.store.dialect import Lock, missing_triggers, take_lock
+from pushlink.store.dialect import (
+    Lock,
+    bound_lock_waits,
+    is_busy,
+    is_lock_not_available,
+    is_serialization_failure,
+    missing_triggers,
+    take_lock,
+    take_tables,
+)
 from pushlink.store.guarded import GUARDED
 from pushlink.store.revision import VERSION_TABLE, current_revision, head, is_newer, known_revisions
-from pushlink.store.tables import PROTECTED_TABLES
+from pushlink.store.tables import PROTECTED_TABLES, push_attempt, push_slot, remote_link
+
+log = logging.getLogger("pushlink.schema")
+
+#: How long an upgrade waits for all tables at its first try, in milliseconds, and how often the next ones double that.
+#: The last waits are longer than PostgreSQL lets its own vacuum stand in anybody's way.
+WAIT_MS: Final = 250
+DOUBLINGS: Final = 3
+
+#: The pause between two tries of an upgrade, and how long it goes on trying, in seconds.
+PAUSE_S: Final = 0.2
+PATIENCE_S: Final = 120.0
+
+_LOCKED_FIRST: Final = (push_slot, remote_link, push_attempt)
 
 #: Alembic's `op` and `context` are one for the process; two upgrades of two databases take turns.
 _ALEMBIC: Final = threading.Lock()
@@ -46,16 +75,51 @@ class SchemaState:
         return self.current == self.head and not self.differences
 
 
-def upgrade(engine: sa.Engine, revision: str = "head") -> None:
-    """Run the revisions up to `revision`, all of them or none; a second process waits and then finds nothing to do."""
-    with _ALEMBIC, engine.begin() as conn:
-        take_lock(conn, Lock.SCHEMA)
-        if is_newer(current_revision(conn)):
-            return
-        config = _config()
-        config.attributes["connection"] = conn
-        config.attributes["options"] = _options()
-        command.upgrade(config, revision)
+def upgrade(engine: sa.Engine, revision: str = "head", *, patience_s: float = PATIENCE_S) -> None:
+    """Run the revisions up to `revision`, all of them or none; a second process waits and then finds nothing to do.
+
+    Raises `Contended` when others held the tables, each time it asked, for `patience_s` seconds.
+    """
+    with _ALEMBIC:
+        end, tries = time.monotonic() + patience_s, 0
+        while not _is_upgraded(engine, revision, wait_ms=WAIT_MS << min(tries, DOUBLINGS), end=end):
+            tries += 1
+            log.info("pushlink's tables are in use; the upgrade tries again")
+            time.sleep(PAUSE_S)
+
+
+def _is_upgraded(engine: sa.Engine, revision: str, *, wait_ms: int, end: float) -> bool:
+    try:
+        with engine.begin() as conn:
+            bound_lock_waits(conn, wait_ms)
+            take_lock(conn, Lock.SCHEMA)
+            if is_newer(current := current_revision(conn)):
+                return True
+            if current != (head() if revision == "head" else revision):
+                take_tables(conn, _tables_of(conn), wait_ms=wait_ms)
+            _run(conn, revision)
+    except sa.exc.DBAPIError as error:
+        if not (is_lock_not_available(error) or is_serialization_failure(error) or is_busy(error)):
+            raise
+        if time.monotonic() >= end:
+            msg = "The tables could not be upgraded: somebody's transaction holds one of them, and does not end."
+            raise Contended(msg, next_step="end that transaction (pg_stat_activity shows it), and try again") from error
+        return False
+    return True
+
+
+def _tables_of(conn: sa.Connection) -> list[str]:
+    """The tables that are there, in the order in which a transaction of pushlink's comes to them."""
+    there = set(sa.inspect(conn).get_table_names())
+    names = dict.fromkeys([*(table.name for table in _LOCKED_FIRST), *METADATA.tables])
+    return [name for name in names if name in there]
+
+
+def _run(conn: sa.Connection, revision: str) -> None:
+    config = _config()
+    config.attributes["connection"] = conn
+    config.attributes["options"] = _options()
+    command.upgrade(config, revision)
 
 
 def check(engine: sa.Engine) -> SchemaState:

@@ -45,7 +45,9 @@ BEHAVIOURS: Final[dict[str, dict[str, list[str]]]] = {
 #: One key in so many has one of these beginnings.
 ODD_ONE_IN: Final = 8
 
-_TEXT: Final = PACK.replace("total: 10s", f"total: {DEADLINE_S:g}s").replace("env:TOKEN", "env:CHAOS_TOKEN") + MIRROR
+PACK_TEXT: Final = (
+    PACK.replace("total: 10s", f"total: {DEADLINE_S:g}s").replace("env:TOKEN", "env:CHAOS_TOKEN") + MIRROR
+)
 
 _SETTINGS: Final = """
 database_url = "{url}"
@@ -109,11 +111,15 @@ class Site:
         self.settings.write_text(text, encoding="utf-8")
         self.engine = create_engine(url, pool_pre_ping=True)
         self.reader = read_only(self.engine)  # waits for no writer, and keeps none waiting
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Make the tables, the host's too, and apply the pack."""
         runtime = Runtime.from_settings(self.settings)
         try:
             runtime.upgrade()
             METADATA.create_all(runtime.engine)
-            apply(runtime, _TEXT, base_url=self.address)
+            apply(runtime, PACK_TEXT, base_url=self.address)
         finally:
             runtime.close()
 
@@ -135,7 +141,7 @@ class Site:
     def run_command(self, *words: str) -> str:
         """Run a `pushlink` command to its end, and give what it said."""
         command = [sys.executable, *self.program, *words, "--config", str(self.settings)]
-        done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"pushlink {' '.join(words)}: {done.stdout}{done.stderr}")
         return done.stdout
@@ -223,7 +229,7 @@ class Site:
         done = subprocess.run(
             [sys.executable, "-m", "proof.judge"],
             input=json.dumps(asked) + "\n",
-            env=_environment(),
+            env=environment(),
             capture_output=True,
             text=True,
             check=True,
@@ -247,7 +253,7 @@ class Site:
         with (self.logs / log).open("a", encoding="utf-8") as file:
             return subprocess.Popen(
                 [sys.executable, *words],
-                env=_environment(),
+                env=environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if "proof.judge.remote" in words else file,
                 stderr=file,
@@ -276,7 +282,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float, poll_s: float = POLL_S
     return True
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PUSHLINK_")}
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**plain, "PYTHONPATH": path, "CHAOS_TOKEN": "any-token"}

@@ -41,7 +41,7 @@ from pushlink.store.dialect.faults import (
 from pushlink.store.dialect.guards import Guard, Leaves, guard_ddl, missing_triggers
 from pushlink.store.dialect.host import secure_host_transaction, warn_host_transaction
 from pushlink.store.dialect.library import lossy_version
-from pushlink.store.dialect.locks import Lock, bound_lock_waits, take_lock
+from pushlink.store.dialect.locks import Lock, bound_lock_waits, take_lock, take_tables
 from pushlink.store.dialect.moments import (
     are_moments,
     are_plain,
@@ -89,6 +89,7 @@ __all__ = [
     "secure_host_transaction",
     "serial_column",
     "take_lock",
+    "take_tables",
     "teach_moments",
     "timeline",
     "warn_host_transaction",

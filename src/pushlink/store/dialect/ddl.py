@@ -120,10 +120,10 @@ def strict_ddl(conn: sa.Connection, table: sa.Table, kinds: Iterable[str]) -> li
     patterns = [_TRIGGERS[conn.dialect.name][kind] for kind in kinds]
     if conn.dialect.name == "postgresql":
         patterns.insert(0, REFUSE_FUNCTION)
-    return [trigger(pattern, names) for pattern in patterns]
+    return [definition(pattern, names) for pattern in patterns]
 
 
-def trigger(pattern: str, names: Mapping[str, str]) -> sa.DDL:
+def definition(pattern: str, names: Mapping[str, str]) -> sa.DDL:
     """One definition with its names filled in."""
     return sa.DDL(pattern.strip(), context=names)  # type: ignore[no-untyped-call]
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from pushlink.store.dialect.ddl import REFUSE_FUNCTION, strict_ddl, strict_kinds, trigger
+from pushlink.store.dialect.ddl import REFUSE_FUNCTION, definition, strict_ddl, strict_kinds
 
 
 class Leaves(StrEnum):
@@ -88,8 +88,8 @@ def guard_ddl(conn: sa.Connection, table: sa.Table, guard: Guard) -> list[sa.DDL
     own = _KEEPS[dialect] if not guard.changes else {"keeps_rows": _KEEPS[dialect]["keeps_rows"]}
     statements = [_drop(dialect, table, kind) for kind in {*own, *strict_kinds(dialect)}]
     if dialect == "postgresql":
-        statements += [trigger(REFUSE_FUNCTION, names), trigger(_REFUSE_DELETE_FUNCTION, names)]
-    statements += [trigger(pattern, names) for pattern in own.values()]
+        statements += [definition(REFUSE_FUNCTION, names), definition(_REFUSE_DELETE_FUNCTION, names)]
+    statements += [definition(pattern, names) for pattern in own.values()]
     rest = [kind for kind in strict_kinds(dialect) if kind not in own and not (guard.changes and kind == "keeps_keys")]
     return statements + strict_ddl(conn, table, [kind for kind in rest if kind != "keeps_values"])
 
@@ -127,7 +127,7 @@ def _allowed(dialect: str, table: sa.Table, guard: Guard) -> str:
 
 def _drop(dialect: str, table: sa.Table, kind: str) -> sa.DDL:
     on = f" ON {table.name}" if dialect == "postgresql" else ""
-    return trigger("DROP TRIGGER IF EXISTS %(name)s", {"name": f"{table.name}_{kind}{on}"})
+    return definition("DROP TRIGGER IF EXISTS %(name)s", {"name": f"{table.name}_{kind}{on}"})
 
 
 _EXISTING: Final[dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Locks that belong to no row: one word each for the schema, the catalogue and the audit chain.
+"""Locks that belong to no row: one word each for the schema, the catalogue and the audit chain, and whole tables.
 
 They last until the transaction ends, wait in the order they were asked for, and write nothing. SQLite has one writer
 at a time anyhow, from the moment its transaction begins.
@@ -6,10 +6,14 @@ at a time anyhow, from the moment its transaction begins.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
 import sqlalchemy as sa
+
+from pushlink.store.dialect.ddl import definition
 
 
 class Lock(IntEnum):
@@ -33,6 +37,20 @@ def bound_lock_waits(conn: sa.Connection, wait_ms: int) -> None:
     """
     if conn.dialect.name == "postgresql":
         conn.execute(_WAITS, {"wait": f"{wait_ms}ms"})
+
+
+def take_tables(conn: sa.Connection, tables: Iterable[str], *, wait_ms: int) -> None:
+    """Keep everybody else out of these tables until this transaction ends.
+
+    All of it takes no longer than `wait_ms`, so that whoever came meanwhile waits no longer either;
+    `is_lock_not_available` tells when that was not enough. Other locks of this transaction wait as long from then on.
+    """
+    if conn.dialect.name == "postgresql":
+        end = time.monotonic() + wait_ms / 1000
+        for table in tables:
+            bound_lock_waits(conn, max(1, round((end - time.monotonic()) * 1000)))
+            conn.execute(definition("LOCK TABLE %(table)s IN ACCESS EXCLUSIVE MODE", {"table": table}))
+        bound_lock_waits(conn, wait_ms)
 
 
 _WAITS: Final = sa.select(sa.func.set_config("lock_timeout", sa.bindparam("wait", type_=sa.Text()), sa.true()))

@@ -1,6 +1,7 @@
 """${message}
 
-State what becomes of the rows of before: a revision keeps every old row valid, and the previous release working.
+State what becomes of the rows of before: a revision keeps every old row valid, and the previous release working
+(ARCHITECTURE.md, "Changing the tables").
 """
 
 from __future__ import annotations
