@@ -241,9 +241,15 @@ CASES = [
     Case("auth", in_profile("auth", {"kind": "api_key"}), "profiles.main.auth"),
     Case(
         "auth",
+        both(in_profile("auth", {"kind": "mtls"}), in_profile("base_url", "http://127.0.0.1:8000")),
+        "profiles.main.auth.kind",
+        in_profile("auth", {"kind": "mtls"}),
+    ),
+    Case(
+        "auth",
         in_profile("auth", {"kind": "oauth2"}),
         "profiles.main.auth",
-        in_profile("auth", {"kind": "oauth2", "token": TOKEN}),
+        in_profile("auth", {"kind": "oauth2", "token": TOKEN | {"same_account": [{"pointer": "/a", "equals": "us"}]}}),
     ),
     Case(
         "auth",
@@ -262,6 +268,8 @@ CASES = [
             ("base-url", "url", {"url": "ftp://a.example.com/t"}),
             ("plain-http", "url", {"url": "http://a.example.com/t"}),
             ("auth", "client_secret_ref", {"client_secret_ref": "env:A"}),
+            ("auth", "same_account[0]", {"same_account": [{"status": [200]}]}),
+            ("auth", "same_account[0]", {"same_account": [{"pointer": "/account", "absent": True}]}),
             ("credential-ref", "client_secret_ref", {"client_secret_ref": "hunter2", "grant": "refresh_token"}),
         )
     ),

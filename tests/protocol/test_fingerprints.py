@@ -48,6 +48,7 @@ CRITERIA = (
     "action.update.deleted[]",
     "action.update.precondition.on_fail[]",
     "profile.session.prefetch.expired[]",
+    "profile.auth.token.same_account[]",
     "action.errors[].when[]",
     "profile.errors[].when[]",
     "profile.rate_limit.detect[]",
@@ -312,7 +313,7 @@ BASE: dict[str, Any] = {
     "profile": {
         "base_url": "https://api.example.com",
         "errors": [RULE],
-        "auth": {"token": {"url": "https://login.example.com/token", "client_id": "us"}},
+        "auth": {"token": {"url": "https://login.example.com/token", "client_id": "us", "same_account": [TEST]}},
         "session": {"prefetch": {"path": "/token", "capture": "X-Token", "expired": [TEST]}},
         "rate_limit": {"detect": [TEST], "wait": [{"when": [TEST]}]},
         "sandbox": {"base_url": "https://sandbox.example.com"},

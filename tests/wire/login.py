@@ -29,6 +29,7 @@ class Login:
     locked: bool = False  # refuse every access token
     answers: int = 200
     lifetime: int = 3600
+    account: str = "ours"
     base: str = ""
 
     async def token(self, request: web.Request) -> web.StreamResponse:
@@ -46,7 +47,8 @@ class Login:
         if self.loses and request.transport is not None:
             request.transport.abort()
         rotated = {"refresh_token": self.refresh_token} if form["grant_type"] == "refresh_token" else {}
-        return web.json_response({"access_token": self.access_token, "expires_in": self.lifetime, **rotated})
+        answer = {"access_token": self.access_token, "expires_in": self.lifetime, "account": {"id": self.account}}
+        return web.json_response(answer | rotated)
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         if not self._knows(request):

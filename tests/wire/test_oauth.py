@@ -252,6 +252,39 @@ def test_client_credentials_need_no_directory(client_auth: str) -> None:
     run(story)
 
 
+OURS = {"same_account": [{"pointer": "/account/id", "equals": "ours"}]}
+
+
+@pytest.mark.rule("D-26")
+def test_a_token_for_another_account_is_never_used(tmp_path: Path) -> None:
+    """Nothing reaches the API with it, the profile is held, and the refresh token that came with it is not lost."""
+
+    async def story(login: Login) -> None:
+        contract = profile(login, **OURS)
+        async with transport(tmp_path / "tokens") as wire:
+            [reply] = await send(wire, contract)
+            assert (reply.error, reply.trace.request_started) == (WireError.CREDENTIAL, False)
+            assert "same_account" in reply.error_text
+            assert (judged(reply, contract).effect, login.served, login.refused) == (Effect.NOT_SENT, 0, 0)
+            login.account = "ours"
+            assert [r.status for r in await send(wire, contract)] == [201]
+        assert [form["refresh_token"] for form in login.asked] == [SEED, "canary-refresh-token-1"]
+
+    run(story, account="theirs")
+
+
+def test_a_check_that_is_added_finds_the_token_that_was_kept_before(tmp_path: Path) -> None:
+    """A rotated refresh token belongs to the grant, not to what its answers are held against."""
+
+    async def story(login: Login) -> None:
+        async with transport(tmp_path / "tokens") as wire:
+            assert [r.status for r in await send(wire, profile(login))] == [201]
+            assert [r.status for r in await send(wire, profile(login, **OURS))] == [201]
+        assert len(login.asked) == 1
+
+    run(story)
+
+
 def test_a_rotating_token_without_a_directory_is_refused() -> None:
     """It would be lost with the process."""
 

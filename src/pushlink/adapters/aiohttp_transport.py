@@ -46,6 +46,7 @@ from pushlink.adapters.prefetch import (
     prefetch_request,
     session_key,
 )
+from pushlink.adapters.tls import TlsContexts
 from pushlink.adapters.wire import (
     REPLY_HEADERS_MAX,
     Credential,
@@ -79,6 +80,7 @@ class _Prepared:
     url: URL
     headers: list[tuple[str, str]]
     scheme: str
+    tls: ssl.SSLContext
 
 
 class AiohttpTransport:
@@ -103,7 +105,7 @@ class AiohttpTransport:
         check_library()
         self._credentials = credentials
         self._egress = egress or EgressPolicy()
-        self._tls = _tls_context(ca_file)
+        self._tls = TlsContexts(ca_file)
         self._limits = (connections_max, connections_per_host_max)
         self._keepalive_s = keepalive_s
         self._resolver = CheckedResolver(self._egress, lookup)
@@ -287,7 +289,7 @@ class AiohttpTransport:
     def _open(self, *, fresh: bool) -> aiohttp.ClientSession:
         limit, per_host = self._limits
         connector = OnceConnector(
-            ssl=self._tls,
+            ssl=self._tls.plain,
             resolver=self._resolver,
             force_close=fresh,
             keepalive_timeout=None if fresh else self._keepalive_s,
@@ -316,7 +318,13 @@ class AiohttpTransport:
         check_request(request.method, request.headers)
         headers = [*_OWN_HEADERS, *request.headers]
         path = request.path
-        if profile.auth.kind != "none":
+        tls = self._tls.plain
+        if profile.auth.kind == "mtls":
+            if origin.scheme != "https":
+                msg = "a client certificate can be shown over https only"
+                raise RequestRefused(msg)
+            tls = self._tls.presenting(*self._referred(profile, request.tenant))
+        elif profile.auth.kind != "none":
             credential = self._credential(profile, request.tenant, access)
             if credential.header is not None:
                 if credential.header[0].lower() in {name.lower() for name, _ in headers}:
@@ -325,14 +333,20 @@ class AiohttpTransport:
                 headers.append(credential.header)
             if credential.query:
                 path += ("&" if "?" in path else "?") + credential.query
-        return _Prepared(method=request.method, url=build_url(origin, path), headers=headers, scheme=origin.scheme)
+        url = build_url(origin, path)
+        return _Prepared(method=request.method, url=url, headers=headers, scheme=origin.scheme, tls=tls)
 
     def _credential(self, profile: ProfileContract, tenant: str, access: str | None) -> Credential:
+        secret, reference = self._referred(profile, tenant, access)
+        return present_credential(profile.auth, secret, reference)
+
+    def _referred(self, profile: ProfileContract, tenant: str, access: str | None = None) -> tuple[str, str]:
+        """The secret that a profile sends, an access token if there is one, and its reference."""
         reference = profile.credential_ref
         if reference is None:
             msg = f"the profile asks for a {profile.auth.kind} credential and names none"
             raise RequestRefused(msg)
-        return present_credential(profile.auth, access or self._secret(reference, tenant), reference)
+        return access or self._secret(reference, tenant), reference
 
     async def _exchange(
         self, session: aiohttp.ClientSession, prepared: _Prepared, request: WireRequest, exchange: Exchange
@@ -346,6 +360,7 @@ class AiohttpTransport:
                 data=data,
                 headers=prepared.headers,
                 allow_redirects=False,
+                ssl=prepared.tls,
                 timeout=_client_timeout(request.profile.timeouts.connect_ms),
                 middlewares=(exchange.guard,),
             )
@@ -429,17 +444,6 @@ def _mistrust(cause: aiohttp.ClientConnectorCertificateError) -> str:
 @lru_cache(maxsize=256)
 def _client_timeout(connect_ms: int) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=None, sock_connect=connect_ms / 1_000, sock_read=None)
-
-
-def _tls_context(ca_file: str | Path | None) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=str(ca_file) if ca_file is not None else None)
-    except (OSError, ssl.SSLError) as exc:
-        msg = f"the certificate authorities of {ca_file} cannot be read"
-        raise ConfigurationError(msg) from exc
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 def check_library() -> None:

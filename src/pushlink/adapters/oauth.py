@@ -27,6 +27,7 @@ from urllib.parse import quote, urlencode
 from pushlink.adapters.wire import RequestRefused
 from pushlink.ports import WireError, WireReply
 from pushlink.protocol.contracts import TokenRequest
+from pushlink.protocol.criteria import all_hold
 
 _FORMAT: Final = 1
 _FILE_MODE: Final = 0o600
@@ -68,8 +69,11 @@ class Kept:
 
 
 def grant_name(contract: TokenRequest, reference: str, tenant: str, generation: str) -> str:
-    """A name that says nothing, and differs wherever the grant or its use does."""
-    parts = [reference, tenant, generation, contract.model_dump_json(by_alias=True)]
+    """A name that says nothing, and differs wherever the grant or its use does.
+
+    What an answer is held against is no part of it: a check that is added must not lose a token that has rotated.
+    """
+    parts = [reference, tenant, generation, contract.model_dump_json(by_alias=True, exclude={"same_account"})]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -184,6 +188,10 @@ class AccessTokens:
                 refresh_token=answer.get("refresh_token") or kept.refresh_token,
                 expires_at=self._clock() + answer["expires_in"],
             )
+            if not all_hold(grant.contract.same_account, reply):
+                # The refresh token has rotated all the same; what is not used is the access to somebody else's account.
+                self._write(grant.name, replace(fresh, access_token=None, expires_at=0.0))
+                raise _lost("its token is for another account than the profile's `same_account` names")
             self._write(grant.name, fresh)
             return str(fresh.access_token)
         if not reply.trace.request_started or reply.status in _NOT_USED:

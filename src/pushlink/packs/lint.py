@@ -166,7 +166,7 @@ def _check_credential(steps: Steps, profile: ProfileContract) -> Hits:
             )
             yield Hit("credential-missing", steps, message)
         return
-    yield from _check_auth((*steps, "auth"), profile.auth)
+    yield from _check_auth((*steps, "auth"), profile.auth, profile.base_url)
     if problem := grammar.credential_ref_problem(profile.credential_ref):
         yield Hit("credential-ref", (*steps, "credential_ref"), problem)
     if profile.auth.kind == "none":
@@ -185,12 +185,14 @@ _AUTH_KEYS: Final = {
 }
 
 
-def _check_auth(steps: Steps, auth: Auth) -> Hits:
+def _check_auth(steps: Steps, auth: Auth, base_url: str) -> Hits:
     written = auth.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for key, kind in _AUTH_KEYS.items():
         if key in written and auth.kind != kind:
             yield Hit("auth", (*steps, key), f"`{key}` is of `kind: {kind}` only. Remove it, or change the kind.")
     yield from check_token(steps, auth)
+    if auth.kind == "mtls" and not base_url.startswith("https://"):
+        yield Hit("auth", (*steps, "kind"), "A certificate is shown in a TLS handshake. Write a base_url with https.")
     if auth.kind == "api_key":
         if auth.name is None:
             yield Hit("auth", steps, "`api_key` needs the name of its header or parameter.")

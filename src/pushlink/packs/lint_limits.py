@@ -34,6 +34,10 @@ def check_token(steps: Steps, auth: Auth) -> Hits:
         yield Hit("base-url", (*here, "url"), problem)
     if token.url.startswith("http://") and not grammar.is_loopback_or_private(token.url):
         yield Hit("plain-http", (*here, "url"), "The grant crosses the network in the clear. Use https.")
+    for index, criterion in enumerate(token.same_account):
+        if criterion.pointer is None or criterion.absent:
+            message = "Test something that stands in the body of the token's answer, such as a pointer that equals it."
+            yield Hit("auth", (*here, "same_account", index), message)
     if token.client_secret_ref is None:
         return
     if token.grant == "client_credentials":

@@ -19,6 +19,8 @@ TOKENS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "scope": "The scopes that are asked for, with blanks between them.",
         "audience": "The audience that is asked for.",
         "old_stays_good": "With `refresh_token`: an old one may be used again when an answer was lost.",
+        "same_account": "An answer with a token is about our account when all of these hold. Another token is never "
+        "used, and what waits for it is held.",
         "early": "How long before its end an access token is replaced.",
     },
 }

@@ -59,7 +59,8 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "circuit": "When a remote that fails is left alone, and for how long before one request tries it.",
     },
     contracts.Auth: {
-        "kind": "`bearer`, `oauth2` and `basic` send an `Authorization` header, `api_key` a header or parameter.",
+        "kind": "`bearer`, `oauth2` and `basic` send an `Authorization` header, `api_key` a header or parameter. With "
+        "`mtls` the secret is a certificate and its key in PEM, which is shown in the TLS handshake.",
         "token": "With `oauth2`: how the grant becomes an access token.",
         "prefix": "With `bearer`: the word before the secret. Empty sends the secret alone.",
         "in": "With `api_key`: whether the secret goes into a header or into the query.",

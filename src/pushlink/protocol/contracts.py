@@ -206,7 +206,8 @@ class Retry(Contract):
 class TokenRequest(Contract):
     """How an OAuth 2 grant becomes an access token. The grant is what `credential_ref` names.
 
-    With `client_credentials` that is the client's secret, with `refresh_token` the refresh token.
+    With `client_credentials` that is the client's secret, with `refresh_token` the refresh token. `same_account` holds
+    of an answer that still speaks of the remote account that the profile was written for.
     """
 
     url: str
@@ -217,16 +218,18 @@ class TokenRequest(Contract):
     scope: str | None = None
     audience: str | None = None
     old_stays_good: bool = False
+    same_account: Annotated[tuple[Criterion, ...], LATER] = ()
     early_ms: Annotated[DurationMs, Field(alias="early")] = 60_000
 
 
 class Auth(Contract):
     """How the credential is put on a request. The secret itself is resolved inside the transport at send time.
 
-    `prefix` belongs to `bearer`, `location` and `name` to `api_key`, `username` and `secret_is` to `basic`.
+    `prefix` belongs to `bearer`, `location` and `name` to `api_key`, `username` and `secret_is` to `basic`. With `mtls`
+    the secret is a client certificate with its key, shown in the handshake.
     """
 
-    kind: Literal["bearer", "basic", "api_key", "oauth2", "none"] = "bearer"
+    kind: Literal["bearer", "basic", "api_key", "oauth2", "mtls", "none"] = "bearer"
     token: Annotated[TokenRequest | None, LATER] = None
     prefix: Annotated[str, LATER] = "Bearer"
     location: Annotated[Literal["header", "query"], LATER, Field(alias="in")] = "header"

@@ -81,6 +81,7 @@ _CRITERIA: Final[Mapping[str, Surface]] = {
     "action.errors[].when[]": _S.RESPONSE,
     "profile.errors[].when[]": _S.RESPONSE,
     "profile.session.prefetch.expired[]": _S.RESPONSE,
+    "profile.auth.token.same_account[]": _S.CREDENTIAL_REF,
     "profile.rate_limit.detect[]": _S.RETRY_POLICY,
     "profile.rate_limit.wait[].when[]": _S.RETRY_POLICY,
 }

@@ -22,13 +22,15 @@ _USAGE_NAMES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificates:
-    """An authority to trust, and the server contexts that go with it."""
+    """An authority to trust, the server contexts that go with it, and a client's certificate with its key (PEM)."""
 
     ca_file: Path
     good: ssl.SSLContext
     wrong_host: ssl.SSLContext
     expired: ssl.SSLContext
     unknown_authority: ssl.SSLContext
+    asks_for_client: ssl.SSLContext
+    client: str
 
 
 def make_certificates(directory: Path) -> Certificates:
@@ -44,12 +46,17 @@ def make_certificates(directory: Path) -> Certificates:
     def server(name: str, issuer: _Authority, names: tuple[x509.GeneralName, ...], end: dt.datetime) -> ssl.SSLContext:
         return issuer.server(directory / f"{name}.pem", names, end)
 
+    asks_for_client = server("asks-for-client", authority, loopback, now + _DAY)
+    asks_for_client.verify_mode = ssl.CERT_REQUIRED
+    asks_for_client.load_verify_locations(ca_file)
     return Certificates(
         ca_file=ca_file,
         good=server("good", authority, loopback, now + _DAY),
         wrong_host=server("wrong-host", authority, elsewhere, now + _DAY),
         expired=server("expired", authority, loopback, now - _DAY),
         unknown_authority=server("unknown", stranger, loopback, now + _DAY),
+        asks_for_client=asks_for_client,
+        client=authority.pair("pushlink test client", (x509.DNSName("client.test"),), now + _DAY).decode("ascii"),
     )
 
 
@@ -69,8 +76,16 @@ class _Authority:
 
     def server(self, path: Path, names: tuple[x509.GeneralName, ...], end: dt.datetime) -> ssl.SSLContext:
         """A server context with a certificate for some names, valid until `end`."""
+        path.touch(mode=0o600)
+        path.write_bytes(self.pair("pushlink test server", names, end))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(path)
+        return context
+
+    def pair(self, name: str, names: tuple[x509.GeneralName, ...], end: dt.datetime) -> bytes:
+        """A key and its certificate for some names, valid until `end`, in PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pushlink test server")])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate = (
             self._builder(subject, key, end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -78,16 +93,10 @@ class _Authority:
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self.key, hashes.SHA256())
         )
-        path.touch(mode=0o600)
-        path.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-            + certificate.public_bytes(serialization.Encoding.PEM)
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(path)
-        return context
+        return private + certificate.public_bytes(serialization.Encoding.PEM)
 
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, end: dt.datetime
