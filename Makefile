@@ -30,7 +30,7 @@ drift: $(STAMP) ## make every change of the drift matrix and show what was obser
 	PYTHONPATH=tests $(BIN)/python -m drift.show
 
 crash: $(STAMP) ## let processes die, and fail, at every statement, commit and socket step, and judge what is left
-	PYTHONPATH=tests $(BIN)/python -m proof.crash
+	PYTHONPATH=tests $(BIN)/python -m proof.crash --write $(CRASH)
 
 chaos: $(STAMP) ## kill, stop, cut and starve real workers, hosts and databases while they push 10,000 records
 	PYTHONPATH=tests $(BIN)/python -m proof.chaos --write $(CHAOS)
@@ -40,7 +40,7 @@ upgrade: $(STAMP) ## let workers and hosts of two releases push side by side whi
 	PYTHONPATH=tests $(BIN)/python -m proof.upgrade --write $(UPGRADE)
 
 isolation: $(STAMP) ## run the behaviour tests on PostgreSQL at every isolation level, of hosts and workers alike
-	PYTHONPATH=tests $(BIN)/python -m proof.isolation
+	PYTHONPATH=tests $(BIN)/python -m proof.isolation --write $(ISOLATION)
 
 simulate: $(STAMP) ## simulate deployments in which everything fails, out of SEEDS=2000 seeds, and judge each step
 	PYTHONPATH=tests PYTHONHASHSEED=0 $(BIN)/python -m proof.simulate $(SEEDS)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -26,12 +27,16 @@ from plugins import postgres as postgres_plugin
 if TYPE_CHECKING:
     import psycopg
     from sqlalchemy import Dialect, Engine
+    from sqlalchemy.engine import ExceptionContext
 
 DIALECTS = ("sqlite", "postgresql")
 TEMPLATE = "pushlink_template"
 #: Names the level of every transaction of the suite on PostgreSQL, of hosts and workers alike (`make isolation`).
 ISOLATION = "PUSHLINK_TEST_ISOLATION"
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
+#: Said at the end of such a run: how many transactions the server ended in favour of others (SQLSTATE 40001 and 40P01).
+REFUSALS = "{} transactions were refused in favour of others"
+REFUSED: Counter[str] = Counter()
 SHARED = pytest.StashKey[postgres_plugin.SharedServer]()
 #: By dialect: the dialect of its first engine, which all share, and the statements that were compiled for it.
 COMPILED: dict[str, tuple[Dialect, dict[Any, Any]]] = {}
@@ -63,6 +68,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[SHARED].release()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count what a run at a level of its own met."""
+    if os.environ.get(ISOLATION):
+        terminalreporter.write_line(REFUSALS.format(REFUSED.total()))
+
+
+def _count_refusal(context: ExceptionContext) -> None:
+    state = getattr(context.original_exception, "sqlstate", None)
+    REFUSED.update([state] if state in {"40001", "40P01"} else [])
+
+
 def migrate(engine: Engine) -> None:
     """Bring an empty database to the newest revision."""
     from pushlink.store.schema import upgrade
@@ -72,10 +88,14 @@ def migrate(engine: Engine) -> None:
 
 def connect(url: str) -> Engine:
     """An engine as pushlink makes it; on PostgreSQL its transactions run at the level that the run was asked for."""
+    from sqlalchemy import event
+
     from pushlink.store.dialect import create_engine
 
     level = os.environ.get(ISOLATION)
     engine = create_engine(url, **({"isolation_level": level} if level and url.startswith("postgresql") else {}))
+    if level:
+        event.listen(engine, "handle_error", _count_refusal)
     # A third of a test's time went into compiling the statements that the test before it had compiled already.
     engine.dialect, statements = COMPILED.setdefault(engine.dialect.name, (engine.dialect, {}))
     engine.update_execution_options(compiled_cache=statements)

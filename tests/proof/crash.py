@@ -1,15 +1,18 @@
 """`make crash`: real processes die, or fail, at every SQL statement, commit and socket step; 1 when anything is wrong.
 
-    python -m proof.crash [--only TEXT] [--dialect sqlite] [--deaths] [--failures] [--full] [--every 16] [--jobs 2]
+    python -m proof.crash [--only TEXT] [--dialect sqlite] [--full] [--jobs 2] [--write]
+    python -m proof.crash [--deaths] [--failures] [--every 16]                                  a sample
     python -m proof.crash --only "create accepted" --dialect sqlite --point 94 [--fault 2]      one case again
 
 Every scenario of `proof.stories` runs on both databases, in a lane of its own (`proof.lane`). Each case is a line of
-`build/crash/SCENARIO-DIALECT.jsonl`; a whole run writes its figures into `docs/reliability.md`.
+`build/crash/SCENARIO-DIALECT.jsonl`, which stands there once its lane has run to its end; a sample goes into a
+directory beside it. `--write` puts the newest lane of every scenario into `docs/reliability.md`, whenever each was run.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import os
 import sys
@@ -40,18 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for dialect in DIALECTS
         if options.dialect in {None, dialect}
     ]
+    if _is_sample(options):
+        options.raw = options.raw / "samples"
     options.raw.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with Databases(tuple({dialect for _, _, dialect in jobs})) as databases:
         failed = _run_lanes(jobs, databases, options)
-    raws = [_raw(options, scenario, dialect) for _, scenario, dialect in jobs]
-    found = [_summary(raw) for raw in raws if raw.exists() and raw.stat().st_size]
+    found = _summaries(options.raw, jobs)
     wrong = failed + sum(one["violations"] for one in found)
-    seconds = time.monotonic() - began
     deaths, failures = (sum(one[what] for one in found) for what in ("deaths", "failures"))
+    seconds = time.monotonic() - began
     _say(f"{deaths:,} deaths and {failures:,} failures in {seconds:.0f} s: {wrong or 'no'} violations")
-    if _is_whole(options) and not failed:
-        write_section("crash", _report(found, seconds))
+    if options.write and not _is_sample(options):
+        write_section("crash", report(options.raw))
     return 1 if wrong else 0
 
 
@@ -63,6 +67,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--failures", action="store_true", help="failures alone")
     parser.add_argument("--full", action="store_true", help="let every statement fail in every way that it has")
     parser.add_argument("--every", type=int, default=1, help="a sample: every so many points")
+    parser.add_argument("--write", action="store_true", help="write the newest lane of every scenario into the page")
     parser.add_argument("--raw", type=Path, default=BUILD / "crash", help="where the raw results go")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="lanes at a time")
     parser.add_argument("--point", type=int, help="one case alone: its point ...")
@@ -83,7 +88,7 @@ def _run_lanes(jobs: Sequence[Job], databases: Databases, options: argparse.Name
         if (job := running.pop(pid, None)) is None:
             continue
         if status == 0:
-            raw = _raw(options, job[1], job[2])
+            raw = _raw(options.raw, job[1], job[2])
             _say(_line(_summary(raw)))
             for case in (line for line in _lines(raw) if line["problems"]):
                 _say(_replay(case))
@@ -110,13 +115,15 @@ def _fork(job: Job, url: str, home: Path, options: argparse.Namespace) -> int:
 
 def _lane(job: Job, url: str, home: Path, options: argparse.Namespace) -> None:
     turn, scenario, dialect = job
-    raw = _raw(options, scenario, dialect)
-    with raw.open("w", encoding="utf-8") as file, Lane(scenario, dialect, url, home) as lane:
+    raw = _raw(options.raw, scenario, dialect)
+    part = raw.with_suffix(".part")
+    with part.open("w", encoding="utf-8") as file, Lane(scenario, dialect, url, home) as lane:
         for case in _cases(lane, turn, options):
             file.write(json.dumps(asdict(case)) + "\n")
             file.flush()
         for problem in lane.everything():
             file.write(json.dumps({"scenario": scenario.name, "dialect": dialect, "problems": [problem]}) + "\n")
+    part.replace(raw)
 
 
 def _cases(lane: Lane, turn: int, options: argparse.Namespace) -> Iterator[Case]:
@@ -133,14 +140,19 @@ def _cases(lane: Lane, turn: int, options: argparse.Namespace) -> Iterator[Case]
 # ------------------------------------------------------------------------------------------------ what came of it
 
 
-def _is_whole(options: argparse.Namespace) -> bool:
-    """Whether everything was run: only then do the figures say anything."""
-    parts = (options.only, options.dialect, options.deaths, options.failures, options.point, options.every != 1)
-    return not any(parts)
+def _is_sample(options: argparse.Namespace) -> bool:
+    """Whether lanes do not run whole: their figures say nothing about their scenarios then."""
+    return any((options.deaths, options.failures, options.point is not None, options.every != 1))
 
 
-def _raw(options: argparse.Namespace, scenario: Scenario, dialect: str) -> Path:
-    return Path(options.raw) / f"{scenario.prefix}-{dialect}.jsonl"
+def _raw(raw: Path, scenario: Scenario, dialect: str) -> Path:
+    return raw / f"{scenario.prefix}-{dialect}.jsonl"
+
+
+def _summaries(raw: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """What came of these lanes, as far as there is anything."""
+    paths = [_raw(raw, scenario, dialect) for _, scenario, dialect in jobs]
+    return [_summary(path) for path in paths if path.exists() and path.stat().st_size]
 
 
 def _lines(raw: Path) -> list[dict[str, Any]]:
@@ -160,6 +172,7 @@ def _summary(raw: Path) -> dict[str, Any]:
         "struck": Counter(line["struck"] for line in cases),
         "violations": sum(1 for line in lines if line["problems"]),
         "seconds": sum(line.get("seconds", 0.0) for line in lines),
+        "day": dt.datetime.fromtimestamp(raw.stat().st_mtime, tz=dt.UTC).date(),
     }
 
 
@@ -177,8 +190,11 @@ def _replay(case: dict[str, Any]) -> str:
     return f"   {case.get('struck')} at {case.get('at')}\n{problems}\n      again: python -m proof.crash {where}{fault}"
 
 
-def _report(found: Sequence[dict[str, Any]], seconds: float) -> str:
+def report(raw: Path) -> str:
     """The section of the page: what was run, how it ended, and how often each fault happened."""
+    jobs = [(0, scenario, dialect) for scenario in SCENARIOS for dialect in DIALECTS]
+    missing = [f"`{one.name}` on {dialect}" for _, one, dialect in jobs if not _raw(raw, one, dialect).exists()]
+    found = _summaries(raw, jobs)
     words = ("finalized", "in doubt", "refused", "nothing")
     rows = []
     for name in dict.fromkeys(one["scenario"] for one in found):
@@ -186,18 +202,19 @@ def _report(found: Sequence[dict[str, Any]], seconds: float) -> str:
         ends: Counter[str] = sum((one["ends"] for one in both), Counter())
         deaths = " + ".join(str(one["deaths"]) for one in both)
         failures = " + ".join(str(one["failures"]) for one in both)
-        rows.append([name, deaths, failures, *(ends[word] for word in words), sum(one["violations"] for one in both)])
+        counts = [*(ends[word] for word in words), sum(one["violations"] for one in both)]
+        rows.append([name, min(one["day"] for one in both), deaths, failures, *counts])
     deaths, failures, violations = (sum(one[what] for one in found) for what in ("deaths", "failures", "violations"))
     struck: Counter[str] = sum((one["struck"] for one in found), Counter())
     faults = [[name, f"{count:,}"] for name, count in struck.most_common()]
-    counted = f"{deaths:,} deaths and {failures:,} failures on SQLite and PostgreSQL in {seconds / 60:.0f} minutes"
-    return "\n\n".join(
-        [
-            f"{counted}: **{violations or 'no'} violations**.",
-            table(["scenario", "deaths (SQLite + PostgreSQL)", "failures", *words, "violations"], rows),
-            table(["what struck", "times"], faults),
-        ]
-    )
+    minutes = sum(one["seconds"] for one in found) / 60
+    counted = f"{deaths:,} deaths and {failures:,} failures in {len(found)} lanes, {minutes:.0f} minutes of them"
+    text = [
+        f"{counted}: **{violations or 'no'} violations**.",
+        table(["scenario", "run", "deaths (SQLite + PostgreSQL)", "failures", *words, "violations"], rows),
+        table(["what struck", "times"], faults),
+    ]
+    return "\n\n".join(text + [f"Not run whole: {', '.join(missing)}."] * bool(missing))
 
 
 def _say(line: str) -> None:

@@ -1,10 +1,11 @@
 """`make isolation`: the behaviour tests on PostgreSQL at every isolation level; 1 when one failed.
 
-    python -m proof.isolation [--level SERIALIZABLE] [TESTS ...]
+    python -m proof.isolation [--level SERIALIZABLE] [--write] [TESTS ...]
 
 Every engine of the suite opens its transactions at the level: those of hosts, which may be at any of them, and those of
 workers and operators, which in a deployment are always at READ COMMITTED. A test whose subject is a level sets its own.
-The figures go into `docs/reliability.md`.
+Each level and directory is a run of pytest, and its log a file of `build/isolation`; `--write` puts what is in these
+into `docs/reliability.md`, so that parts may be run one by one.
 """
 
 from __future__ import annotations
@@ -14,46 +15,117 @@ import os
 import re
 import subprocess
 import sys
-import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from plugins.databases import ISOLATION, LEVELS
-from proof.figures import ROOT, table, write_section
+from plugins.databases import ISOLATION, LEVELS, REFUSALS
+from proof.figures import BUILD, ROOT, table, write_section
 
-#: Where hosts save, workers work and operators decide.
-TESTS: Final = ("tests/flows", "tests/operations", "tests/migration", "tests/restores", "tests/test_orm_hook.py")
-_COUNT: Final = re.compile(r"(\d+) (passed|failed|error)")
+#: Where hosts save, workers work, operators decide, and statements are tried alone.
+TESTS: Final = (
+    "tests/flows",
+    "tests/operations",
+    "tests/migration",
+    "tests/restores",
+    "tests/store",
+    "tests/drift",
+    "tests/test_orm_hook.py",
+)
+_RESULT: Final = re.compile(r"^tests/\S+::.* (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\s+(?:\(.*\) )?\[", re.MULTILINE)
+_END: Final = re.compile(r"^=+ .* in ([\d.]+)s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One directory at one level, as the log of its run tells it. `refused`: transactions that lost to another one."""
+
+    ended: bool
+    results: Counter[str]
+    refused: int
+    seconds: float
+
+    @property
+    def failed(self) -> int:
+        """Tests that failed, and a run that did not end."""
+        return self.results["FAILED"] + self.results["ERROR"] + (not self.ended)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run them level by level; 0 when all passed."""
+    """Run what was asked for; 0 when all passed."""
     parser = argparse.ArgumentParser(prog="python -m proof.isolation", description=main.__doc__)
     parser.add_argument("--level", choices=LEVELS, help="one level alone")
-    parser.add_argument("tests", nargs="*", default=TESTS, help="files or directories of tests")
+    parser.add_argument("--raw", type=Path, default=BUILD / "isolation", help="where the logs go")
+    parser.add_argument("--write", action="store_true", help="write what is in the logs into the page")
+    parser.add_argument("tests", nargs="*", default=TESTS, help="directories or files of tests")
     options = parser.parse_args(arguments)
-    levels = [level for level in LEVELS if options.level in {None, level}]
-    rows = [_run(level, list(options.tests)) for level in levels]
-    if len(levels) == len(LEVELS):
-        what = ", ".join(f"`{path}`" for path in options.tests)
-        head = ["isolation level on PostgreSQL", "passed", "failed", "seconds"]
-        write_section("isolation", f"{what}:\n\n{table(head, rows)}")
-    return 1 if any(row[2] for row in rows) else 0
+    options.raw.mkdir(parents=True, exist_ok=True)
+    wrong = 0
+    for level in LEVELS:
+        for tests in options.tests:
+            if options.level in {None, level}:
+                found = _run(level, tests, options.raw)
+                wrong += found.failed
+                sys.stdout.write(
+                    f"{level}, {tests}: {dict(found.results)}, {found.refused} refused, {found.seconds:.0f} s\n"
+                )
+                sys.stdout.flush()
+    if options.write:
+        write_section("isolation", report(options.raw))
+    return 1 if wrong else 0
 
 
-def _run(level: str, tests: list[str]) -> tuple[str, int, int, int]:
-    began = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "not sqlite", "-p", "no:cacheprovider", *tests]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, ISOLATION: level}, stdout=subprocess.PIPE, text=True, check=False
+def _log(raw: Path, level: str, tests: str) -> Path:
+    name = f"{level}-{Path(tests).relative_to('tests').with_suffix('')}".lower()
+    return raw / f"{re.sub(r'[^a-z_]+', '-', name)}.log"
+
+
+def _run(level: str, tests: str, raw: Path) -> Part:
+    """One run of pytest, to its end."""
+    command = [sys.executable, "-m", "pytest", "-v", "-n", "0", "-k", "not sqlite", "-p", "no:cacheprovider", tests]
+    with _log(raw, level, tests).open("w", encoding="utf-8") as log:
+        subprocess.run(command, cwd=ROOT, env={**os.environ, ISOLATION: level}, stdout=log, stderr=log, check=False)
+    return _part(raw, level, tests)
+
+
+def _part(raw: Path, level: str, tests: str) -> Part:
+    """What a log tells; of a run that nobody has made yet, that it has not ended."""
+    log = _log(raw, level, tests)
+    text = log.read_text(encoding="utf-8") if log.exists() else ""
+    end = _END.search(text.rpartition("\n=")[2] and "=" + text.rpartition("\n=")[2])
+    refused = re.search(REFUSALS.format(r"(\d+)"), text)
+    return Part(
+        ended=end is not None and refused is not None,
+        results=Counter(_RESULT.findall(text)),
+        refused=int(refused[1]) if refused else 0,
+        seconds=float(end[1]) if end else 0.0,
     )
-    counts = {word: int(count) for count, word in _COUNT.findall(done.stdout.rpartition("\n=")[2] or done.stdout)}
-    failed = counts.get("failed", 0) + counts.get("error", 0)
-    if done.returncode and not failed:
-        failed = 1
-    sys.stdout.write(f"{level}: {counts}\n" if not failed else done.stdout)
-    sys.stdout.flush()
-    return level, counts.get("passed", 0), failed, round(time.monotonic() - began)
+
+
+def report(raw: Path) -> str:
+    """The section of the page: every level, and what of it was not run."""
+    rows, missing = [], []
+    for level in LEVELS:
+        parts = {tests: _part(raw, level, tests) for tests in TESTS}
+        ran = [part for part in parts.values() if part.ended]
+        missing += [f"{level}, `{tests}`" for tests, part in parts.items() if not part.ended]
+        results: Counter[str] = sum((part.results for part in ran), Counter())
+        failed = results["FAILED"] + results["ERROR"]
+        rows.append(
+            [
+                level,
+                f"{results.total() - results['SKIPPED']:,}",
+                f"{results['PASSED']:,}",
+                failed,
+                f"{sum(part.refused for part in ran):,}",
+                f"{sum(part.seconds for part in ran):,.0f}",
+            ]
+        )
+    head = ["isolation level on PostgreSQL", "tests", "passed", "failed", "transactions refused", "seconds"]
+    text = f"{', '.join(f'`{path}`' for path in TESTS)}:\n\n{table(head, rows)}"
+    return text + (f"\n\nNot run: {'; '.join(missing)}." if missing else "")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -91,9 +92,13 @@ def _unmirrored(hand: Hand) -> None:
     hand.later(60)
 
 
-def _in_doubt(hand: Hand) -> None:
+def _unsettled(hand: Hand) -> None:
     hand.save("Ada")
     hand.work_once()
+
+
+def _in_doubt(hand: Hand) -> None:
+    _unsettled(hand)
     hand.later(SETTLED_S)
 
 
@@ -159,11 +164,6 @@ def _looked_up(hand: Hand) -> None:
     hand.work_once()
 
 
-def _unsettled(hand: Hand) -> None:
-    hand.save("Ada")
-    hand.work_once()
-
-
 def _legacy(hand: Hand) -> None:
     """Two people that an older integration pushed, and a manifest that adopts them."""
     for record in _twins(hand.record):
@@ -211,76 +211,48 @@ SETTLED: Final = frozenset({"finalized", "in doubt", "refused"})
 PARKED: Final = frozenset({"in doubt"})
 
 
-def _answered(name: str, behaviour: str, ends: frozenset[str]) -> Scenario:
-    """A create that was saved before, and what becomes of its request."""
-    return Scenario(
-        name=f"create, {name}", prepare=_saved, act=Hand.work_once, ends=ends, behaviours={"POST": [behaviour]}
-    )
+def _story(
+    name: str,
+    prepare: Callable[[Hand], None],
+    act: Callable[[Hand], None],
+    ends: frozenset[str],
+    *,
+    post: str | None = None,
+    patch: str | None = None,
+    **more: Any,
+) -> Scenario:
+    """One row of the table; `post` and `patch` say what becomes of the first request of each kind."""
+    behaviours = {method: [told] for method, told in {"POST": post, "PATCH": patch}.items() if told}
+    return Scenario(name=name, prepare=prepare, act=act, ends=ends, behaviours=behaviours, **more)
 
+
+_once: Final = Hand.work_once
 
 SCENARIOS: Final = (
     Scenario(name="create accepted", act=_create, ends=DOUBTED | {"nothing"}),
-    _answered("rejected", "reject", REFUSED),
-    Scenario(
-        name="create, reply lost", prepare=_saved, act=Hand.work, ends=PARKED, behaviours={"POST": ["reply_lost"]}
-    ),
-    _answered("request lost", "request_lost", PARKED),
-    _answered("5xx with the effect", "error_with_effect", PARKED),
-    _answered("5xx without the effect", "error_without_effect", PARKED),
-    _answered("truncated answer", "truncated", PARKED),
-    _answered("throttled once", "throttle", DOUBTED),
-    Scenario(name="create, connection refused", prepare=_saved, act=Hand.work_once, ends=DOUBTED, refuses=1),
-    Scenario(name="mirror written back", prepare=_unmirrored, act=Hand.work_once, ends=FINALIZED),
-    Scenario(name="update accepted", prepare=_linked, act=_update, ends=DOUBTED),
-    Scenario(
-        name="update, reply lost",
-        prepare=_wanting,
-        act=Hand.work_once,
-        ends=PARKED,
-        behaviours={"PATCH": ["reply_lost"]},
-    ),
-    Scenario(
-        name="update, rejected",
-        prepare=_wanting,
-        act=Hand.work_once,
-        ends=REFUSED,
-        behaviours={"PATCH": ["reject"]},
-    ),
-    Scenario(
-        name="update in doubt, resent",
-        prepare=_doubtful_update,
-        act=_resend,
-        ends=DOUBTED,
-        behaviours={"PATCH": ["reply_lost"]},
-    ),
-    Scenario(
-        name="reconciled, adopted",
-        prepare=_in_doubt,
-        act=_adopt,
-        ends=DOUBTED,
-        behaviours={"POST": ["reply_lost"]},
-    ),
-    Scenario(
-        name="reconciled, absent, superseded",
-        prepare=_in_doubt,
-        act=_absent,
-        ends=SETTLED,
-        behaviours={"POST": ["request_lost"]},
-    ),
-    Scenario(
-        name="rejected, superseded",
-        prepare=_in_doubt,
-        act=_supersede,
-        ends=SETTLED,
-        behaviours={"POST": ["reject"]},
-    ),
-    Scenario(
-        name="manifest applied",
-        prepare=_drifted,
-        act=Hand.apply_manifest,
+    _story("create, rejected", _saved, _once, REFUSED, post="reject"),
+    _story("create, reply lost", _saved, Hand.work, PARKED, post="reply_lost"),
+    _story("create, request lost", _saved, _once, PARKED, post="request_lost"),
+    _story("create, 5xx with the effect", _saved, _once, PARKED, post="error_with_effect"),
+    _story("create, 5xx without the effect", _saved, _once, PARKED, post="error_without_effect"),
+    _story("create, truncated answer", _saved, _once, PARKED, post="truncated"),
+    _story("create, throttled once", _saved, _once, DOUBTED, post="throttle"),
+    _story("create, connection refused", _saved, _once, DOUBTED, refuses=1),
+    _story("mirror written back", _unmirrored, _once, FINALIZED),
+    _story("update accepted", _linked, _update, DOUBTED),
+    _story("update, reply lost", _wanting, _once, PARKED, patch="reply_lost"),
+    _story("update, rejected", _wanting, _once, REFUSED, patch="reject"),
+    _story("update in doubt, resent", _doubtful_update, _resend, DOUBTED, patch="reply_lost"),
+    _story("reconciled, adopted", _in_doubt, _adopt, DOUBTED, post="reply_lost"),
+    _story("reconciled, absent, superseded", _in_doubt, _absent, SETTLED, post="request_lost"),
+    _story("rejected, superseded", _in_doubt, _supersede, SETTLED, post="reject"),
+    _story(
+        "manifest applied",
+        _drifted,
+        Hand.apply_manifest,
+        FINALIZED,
         recover=Hand.apply_manifest,
         records=_twins,
-        ends=FINALIZED,
         together=True,
     ),
     Scenario(
@@ -290,29 +262,15 @@ SCENARIOS: Final = (
         ends=DOUBTED | {"nothing", "held: association_blocked"},
         pack=PACK + BOSSES + MIRROR,
     ),
-    Scenario(
-        name="create under a key, replayed",
-        prepare=_saved,
-        act=_lost_and_replayed,
-        ends=FINALIZED,
-        behaviours={"POST": ["reply_lost"]},
+    _story(
+        "create under a key, replayed",
+        _saved,
+        _lost_and_replayed,
+        FINALIZED,
+        post="reply_lost",
         pack=KEYED + MIRROR,
         dedupe=True,
     ),
-    Scenario(
-        name="reconciled, looked up",
-        prepare=_unsettled,
-        act=_looked_up,
-        ends=FINALIZED,
-        behaviours={"POST": ["reply_lost"]},
-        pack=STAMPED + MIRROR,
-    ),
-    Scenario(
-        name="adoption applied",
-        prepare=_legacy,
-        act=_adopt_all,
-        recover=_adopt_and_go_on,
-        records=_twins,
-        ends=FINALIZED,
-    ),
+    _story("reconciled, looked up", _unsettled, _looked_up, FINALIZED, post="reply_lost", pack=STAMPED + MIRROR),
+    _story("adoption applied", _legacy, _adopt_all, FINALIZED, recover=_adopt_and_go_on, records=_twins),
 )

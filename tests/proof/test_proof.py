@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from proof import figures
+from plugins.databases import REFUSALS
+from proof import crash, figures, isolation
 from proof.judge.court import Court
 from proof.points import FAULTS, Point
 from support.bench import Bench
@@ -39,7 +41,7 @@ def test_processes_that_die_or_fail_lose_nothing(tmp_path: Path) -> None:
     done = command("proof.crash", "--only", "create accepted", "--every", "16", "--raw", str(tmp_path), "--jobs", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     for dialect in ("sqlite", "postgresql"):
-        lines = (tmp_path / f"create-accepted-{dialect}.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (tmp_path / "samples" / f"create-accepted-{dialect}.jsonl").read_text(encoding="utf-8").splitlines()
         struck = [json.loads(line)["struck"] for line in lines]
         assert struck.count("death") >= 8
         assert len([name for name in struck if name not in {"death", None}]) >= 8
@@ -81,6 +83,37 @@ def test_figures_are_written_between_their_marks_alone(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="no section b"):
         figures.write_section("b", "", page)
+
+
+def test_lanes_that_ran_one_by_one_make_one_table(tmp_path: Path) -> None:
+    """Whichever ran, whenever; what did not run whole is named."""
+    died = {"struck": "death", "end": "finalized", "problems": [], "seconds": 30.0, "scenario": "update accepted"}
+    failed = {**died, "struck": "busy", "end": "in doubt"}
+    for dialect, cases in {"sqlite": [died, died, failed], "postgresql": [died]}.items():
+        lines = [json.dumps({**case, "dialect": dialect}) for case in [*cases, {**died, "struck": None}]]
+        (tmp_path / f"update-accepted-{dialect}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    text = crash.report(tmp_path)
+    assert "3 deaths and 1 failures in 2 lanes, 3 minutes of them: **no violations**" in text
+    assert re.search(r"\| update accepted \| [-0-9]{10} \| 2 \+ 1 \| 1 \+ 0 \| 3 \| 1 \| 0 \| 0 \| 0 \|", text)
+    assert "Not run whole: `create accepted` on sqlite, `create accepted` on postgresql," in text
+    assert "`update accepted`" not in text
+
+
+def test_levels_that_ran_one_by_one_make_one_table(tmp_path: Path) -> None:
+    """A log without its end counts as not run."""
+    lines = [
+        "tests/flows/test_a.py::test_x[a b-postgresql] PASSED          [ 50%]",
+        "tests/flows/test_a.py::test_y[postgresql] SKIPPED (needs FAILED) [ 75%]",
+        "tests/flows/test_a.py::test_z FAILED                          [100%]",
+        REFUSALS.format(7),
+        "============ 1 failed, 1 passed, 1 skipped in 12.50s (0:00:12) ============",
+    ]
+    (tmp_path / "serializable-flows.log").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "serializable-store.log").write_text("\n".join(lines[:3]), encoding="utf-8")
+    text = isolation.report(tmp_path)
+    assert re.search(r"\| SERIALIZABLE \| 2 \| 1 \| 1 \| 7 \| 1[23] \|", text)
+    assert "SERIALIZABLE, `tests/store`" in text
+    assert "SERIALIZABLE, `tests/flows`" not in text
 
 
 # --------------------------------------------------------------------------------------- the court
