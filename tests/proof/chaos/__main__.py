@@ -33,7 +33,7 @@ RUN_S_MAX: Final = 600.0
 TICK_S: Final = 0.05
 
 #: Requests between two blows, at most one in so many of the records; and seconds after which none is waited for.
-BLOW_ONE_IN: Final = 100
+BLOW_ONE_IN: Final = 25
 IDLE_S_MAX: Final = 10.0
 
 #: Blows go on until no more than one attempt in so many records waits, which is asked that often.
