@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
-from pushlink.errors import Code, ConfigurationError
+from pushlink.errors import Code, ConfigurationError, Unavailable
 from pushlink.store.dialect import check_durability, create_engine
 from pushlink.store.dialect.library import has_wal_reset_bug
 
@@ -87,6 +87,22 @@ def test_no_statement_runs_outside_of_a_transaction_that_could_not_begin(sqlite_
             conn.exec_driver_sql("INSERT INTO thing VALUES (1)")
         with pytest.raises(sa.exc.ResourceClosedError):
             conn.exec_driver_sql("INSERT INTO thing VALUES (2)")
+    with engine.begin() as conn:
+        assert conn.exec_driver_sql("SELECT count(*) FROM thing").scalar_one() == 0
+    engine.dispose()
+
+
+@pytest.mark.rule("D-13")
+def test_a_transaction_that_sqlite_ended_by_itself_is_not_taken_for_committed(sqlite_url: str) -> None:
+    """After a full disk or a failed read the driver's commit finds nothing open, and says that all is well."""
+    engine = create_engine(sqlite_url)
+    with engine.begin() as conn:
+        conn.exec_driver_sql("CREATE TABLE thing (id INTEGER PRIMARY KEY)")
+    with engine.connect() as conn:
+        conn.exec_driver_sql("INSERT INTO thing VALUES (1)")
+        conn.connection.driver_connection.rollback()  # type: ignore[union-attr]
+        with pytest.raises(Unavailable, match="ended the transaction"):
+            conn.commit()
     with engine.begin() as conn:
         assert conn.exec_driver_sql("SELECT count(*) FROM thing").scalar_one() == 0
     engine.dispose()

@@ -13,7 +13,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.pool import QueuePool
 
-from pushlink.errors import Code, ConfigurationError
+from pushlink.errors import Code, ConfigurationError, Unavailable
 from pushlink.store.columns import UtcTime
 from pushlink.store.dialect.faults import is_connection_lost
 
@@ -154,7 +154,18 @@ def _sqlite_engine(address: URL, settings: dict[str, Any]) -> sa.Engine:
             conn.close()  # SQLAlchemy would run its next statement without a transaction
             raise
 
+    @event.listens_for(engine, "commit")
+    def commit(conn: sa.Connection) -> None:
+        # The driver's commit succeeds where nothing is open: a full disk or a failed read may have ended it.
+        if not in_memory and _has_lost_transaction(conn):
+            raise Unavailable("SQLite ended the transaction by itself after an error; it is not committed.")
+
     return engine
+
+
+def _has_lost_transaction(conn: sa.Connection) -> bool:
+    driver: Any = conn.connection.driver_connection
+    return conn.get_execution_options().get("isolation_level") != "AUTOCOMMIT" and not driver.in_transaction
 
 
 def _use_write_ahead_log(dbapi_connection: sqlite3.Connection) -> None:
