@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import sqlalchemy as sa
 
 from pushlink.adapters.aiohttp_transport import AiohttpTransport
+from pushlink.adapters.anchor_keys import AnchorKeys, anchor_keys_of
 from pushlink.adapters.clock_ids import DatabaseClock, RandomIds
 from pushlink.adapters.credentials import EnvironmentFileCredentials
 from pushlink.adapters.egress import EgressPolicy
@@ -302,6 +303,12 @@ class Runtime:
     @cached_property
     def _reservation(self) -> Reservation:
         return Reservation(self.world)
+
+    def anchor_keys(self) -> AnchorKeys:
+        """The keys that sign and check anchors of the audit; none where the settings name none."""
+        declared = self.settings.audit
+        places = EnvironmentFileCredentials(b"audit")  # keys no generation here: who verifies need not have the secret
+        return anchor_keys_of(declared.keys, places, newest=declared.sign_with)
 
     def _vault(self, secret: bytes) -> Vault:
         declared = self.settings.at_rest

@@ -87,6 +87,24 @@ class AtRestSettings(_Part):
         return self
 
 
+class AuditSettings(_Part):
+    """Which keys sign and check anchors of the audit (S13).
+
+    `keys` are references by id: `env:NAME` and `file:/path` sign and check, `public:BASE64` only checks. Where any is
+    named, an anchor that none of them signed is not believed.
+    """
+
+    keys: dict[str, str] = {}
+    sign_with: str | None = None
+
+    @model_validator(mode="after")
+    def _one_key_signs(self) -> AuditSettings:
+        if self.sign_with is not None and self.sign_with not in self.keys:
+            msg = "sign_with is one of keys"
+            raise ValueError(msg)
+        return self
+
+
 class AuthoritySettings(_Part):
     """Who answers what a user may read: a policy file, or `allow_all` for an install with a single user."""
 
@@ -136,6 +154,7 @@ class Settings(BaseSettings):
     operators: OperatorSettings = OperatorSettings()
     contracts: ContractSettings = ContractSettings()
     at_rest: AtRestSettings = AtRestSettings()
+    audit: AuditSettings = AuditSettings()
     deployment_id: str | None = None  # of the database that these settings belong to (D-36)
     state_directory: Path | None = None
     token_directory: Path | None = None  # where OAuth tokens are kept; never in the database

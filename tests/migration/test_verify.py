@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import sqlalchemy as sa
 from flows.stage import MakeStage, Stage
 from migration import adoptions, moves, slots
 from pushlink.adapters.anchor_file import AnchorFile
+from pushlink.adapters.anchor_keys import AnchorKeys, anchor_keys_of
+from pushlink.adapters.credentials import EnvironmentFileCredentials
 from pushlink.errors import CallerError, Unavailable
 from pushlink.operations.verifying import Kind, Verified, anchor_of, verify
 from pushlink.protocol.anchors import Anchor, read_anchor
-from pushlink.protocol.snapshots import digest, write_time
+from pushlink.protocol.snapshots import canonical, digest, write_time
 from pushlink.store import audit
 from pushlink.store.access import reading
 from pushlink.store.audit import GENESIS, OperatorAction, record_actions
@@ -227,6 +230,101 @@ def test_a_chain_that_was_written_anew_is_seen_by_an_anchor(chained: Stage, tmp_
     assert first(found) == ("decision", Kind.REWRITTEN, ACTIONS)
 
 
+def signed_anchors(stage: Stage, *, keep: Path, keys: AnchorKeys) -> Verified:
+    """What `pushlink verify --anchor` does where keys are named."""
+    file = AnchorFile(keep)
+    with stage.engine.begin() as conn:
+        name = read_deployment(conn).deployment_id
+        found = verify(conn, anchors=list(file.read(deployment_id=name)), refuses=keys.refuses)
+    if found.is_whole and keys.newest is not None:
+        file.append(anchor_of(found, deployment_id=name, at=AT, sign=keys.sign))
+    return found
+
+
+KEYS = {"k1": b"1" * 32, "k2": b"2" * 32}
+
+
+@pytest.mark.rule("SY-03")
+def test_a_signed_anchor_holds_under_every_key_that_is_named_and_its_public_half(
+    chained: Stage, tmp_path: Path
+) -> None:
+    """Keys rotate: older lines hold while their key is named. Who only checks needs no secret, and adds nothing."""
+    path = tmp_path / "anchors"
+    assert signed_anchors(chained, keep=path, keys=AnchorKeys({"k1": KEYS["k1"]}, newest="k1")).signed == 0
+    rotated = AnchorKeys(KEYS, newest="k2")
+    assert signed_anchors(chained, keep=path, keys=rotated).signed == 1
+    lines = path.read_bytes().splitlines()
+    assert [json.loads(line)["key"] for line in lines] == ["k1", "k2"]
+    elsewhere = anchor_keys_of(rotated.public_keys(), EnvironmentFileCredentials(b"x", environment={}), newest=None)
+    found = signed_anchors(chained, keep=path, keys=elsewhere)
+    assert (found.is_whole, found.anchors, found.signed) == (True, 2, 2)
+    assert path.read_bytes().splitlines() == lines
+
+
+def forged(line: bytes, **changes: object) -> bytes:
+    """The anchor with something changed, and the signature of before."""
+    return canonical({**json.loads(line), **changes}) + b"\n"
+
+
+def signed_by(line: bytes, keys: AnchorKeys) -> bytes:
+    """The same anchor under another key that calls itself the same."""
+    document = {name: value for name, value in json.loads(line).items() if name not in {"key", "signature"}}
+    key, signature = keys.sign(canonical(document))
+    return canonical({**document, "key": key, "signature": signature}) + b"\n"
+
+
+FORGERIES: dict[str, Callable[[bytes], bytes]] = {
+    "another head": lambda line: forged(line, head="sha256:" + "a" * 64),
+    "fewer decisions": lambda line: forged(line, decisions=1),
+    "fewer receipts": lambda line: forged(line, receipts={}),
+    "another time": lambda line: forged(line, at="2020-01-01T00:00:00.000000Z"),
+    "another key's id": lambda line: forged(line, key="k2"),
+    "no key of ours": lambda line: forged(line, key="k9"),
+    "no signature": lambda line: forged(line, signature=""),
+    "a signature cut short": lambda line: forged(line, signature=json.loads(line)["signature"][:-4]),
+    "no base64": lambda line: forged(line, signature="!!!"),
+    "another secret": lambda line: signed_by(line, AnchorKeys({"k1": b"x" * 32}, newest="k1")),
+    "unsigned": lambda line: (
+        canonical({n: v for n, v in {**json.loads(line), "anchor": 1}.items() if n not in {"key", "signature"}}) + b"\n"
+    ),
+}
+
+
+@pytest.mark.rule("SY-03")
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_anchor_is_found_at_its_line(chained: Stage, tmp_path: Path, forgery: str) -> None:
+    """Whoever can write the file as well still cannot sign: the line is named, and nothing is compared with it."""
+    path, keys = tmp_path / "anchors", AnchorKeys(KEYS, newest="k1")
+    signed_anchors(chained, keep=path, keys=keys)
+    signed_anchors(chained, keep=path, keys=keys)
+    good, other = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(good + FORGERIES[forgery](other))
+    found = signed_anchors(chained, keep=path, keys=keys)
+    assert [(one.chain, one.kind, one.place) for one in found.broken] == [("anchor", Kind.FORGED, 2)]
+    assert (found.is_whole, found.anchors, found.signed) == (False, 1, 1)
+    assert len(path.read_bytes().splitlines()) == 2
+
+
+@pytest.mark.rule("SY-03")
+def test_a_chain_and_its_anchors_that_were_written_anew_together_are_found(chained: Stage, tmp_path: Path) -> None:
+    """Without keys nobody could tell, as both agree. With keys every line of such a file is forged."""
+    path, t = tmp_path / "anchors", operator_action
+
+    def cut(conn: sa.Connection) -> None:
+        conn.execute(sa.delete(t).where(t.c.id.in_(ids_of(conn)[3:])))
+
+    with_tampering = tampered(chained, t, cut)
+    document = {"anchor": 1, "at": "2026-01-02T00:00:00.000000Z", "head": with_tampering.head}
+    with chained.engine.begin() as conn:
+        name = read_deployment(conn).deployment_id
+    receipts = dict(with_tampering.receipts)
+    path.write_bytes(canonical({**document, "deployment_id": name, "decisions": 3, "receipts": receipts}) + b"\n")
+    lines = list(AnchorFile(path).read(deployment_id=name))
+    assert tampered(chained, t, cut, anchors=lines).is_whole
+    keys = AnchorKeys(KEYS, newest="k1")
+    assert [one.kind for one in tampered(chained, t, cut, anchors=lines, refuses=keys.refuses).broken] == [Kind.FORGED]
+
+
 def test_anchors_of_any_time_hold_while_the_chain_grows(chained: Stage, tmp_path: Path) -> None:
     """One for each good verification; a line of earlier is compared where it was made."""
     for count in range(1, 5):
@@ -247,6 +345,9 @@ def test_anchors_of_any_time_hold_while_the_chain_grows(chained: Stage, tmp_path
         lambda _: b"[" * 9_000 + b"\n",
         lambda _: b"x" * 20_000 + b"\n",
         lambda line: line.replace(b'"anchor":1', b'"anchor":2'),
+        lambda line: line.replace(b'"anchor":1', b'"anchor":3'),
+        lambda line: line.replace(b'"anchor":1', b'"anchor":[]'),
+        lambda line: line.replace(b'"anchor":1', b'"key":"k","signature":"s","anchor":1'),
         lambda line: line.replace(b'"decisions":7', b'"decisions":-7'),
         lambda line: line.replace(b'"decisions":7', b'"decisions":true'),
         lambda line: line.replace(b'"head":"sha256:', b'"head":"sha255:'),

@@ -105,6 +105,14 @@ STATES: dict[str, tuple[Callable[[Stage], object], str | None, bool]] = {
     "failed": (failing, "remote_rejected", True),
     "mirroring": (mirror_waits, None, False),
     "synced": (lambda stage: stage.linked(1, **ADA), None, False),
+    "adopted": (
+        sql(
+            "UPDATE pushlink_push_slot SET wanted_version = 0, acknowledged_version = 0, wanted_values_digest = NULL",
+            linked=True,
+        ),
+        None,
+        False,
+    ),
     "drifted": (changed_pack, "drift", True),
     "held": (held_create, "drift", True),
     "rejected": (update_meets(verbs.answer(422)), "remote_rejected", True),

@@ -124,7 +124,7 @@ def answers(stage: Stage, numbers: range) -> dict[str, Any]:
     with stage.engine.begin() as conn:
         now = stage.clock.now(conn)
         found["explain"] = [explain(conn, "Person", str(n), now=now, world=stage.world) for n in numbers]
-        found["stuck"] = waiting.stuck(conn)
+        found["stuck"] = waiting.stuck(conn, world=stage.world, now=now)
     return found
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from pushlink.operations.reasons import PARKING
+from pushlink.protocol.attention import KINDS
 from pushlink.protocol.states import Hold, LinkStatus
 from pushlink.protocol.verbs import VERBS, Rule, Verb
 
@@ -33,6 +34,15 @@ def table() -> str:
 def test_the_page_has_the_table_of_verbs() -> None:
     """Verb, target, states and what it does, in the order of the code."""
     assert table() in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_has_the_kinds_of_waiting() -> None:
+    """Each with what it means and what is safe to type first."""
+    rows = [
+        f"| `{kind.value}` | {known.says} | {' or '.join(f'`{name}`' for name in known.first) or '`explain`'} |"
+        for kind, known in KINDS.items()
+    ]
+    assert "\n".join(rows) + "\n" in PAGE.read_text(encoding="utf-8")
 
 
 def test_every_reason_that_may_park_a_row_has_its_section() -> None:

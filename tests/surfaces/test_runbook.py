@@ -326,6 +326,35 @@ def test_the_audit_is_held_against_its_chain_and_anchors(local_shop: Shop) -> No
     assert shop.json("verify", "--anchor", anchors, code=2)["error"]["evidence"]["line"] == 1
 
 
+@pytest.mark.rule("SY-03")
+def test_anchors_are_signed_where_the_settings_name_a_key_and_a_forged_one_is_found(local_shop: Shop) -> None:
+    """One machine signs; another one has the public half, checks and adds nothing; a changed line is a break."""
+    shop, anchors = local_shop, local_shop.home / "anchors.jsonl"
+    settings = shop.config.read_text()
+    shop.variables["ANCHOR_KEY"] = "42" * 32
+    signing = settings + '\n[audit]\nsign_with = "k1"\n[audit.keys]\nk1 = "env:ANCHOR_KEY"\n'
+    shop.config.write_text(signing)
+    for signed in (0, 1):
+        found = shop.json("verify", "--anchor", anchors)
+        assert (found["is_whole"], found["anchors"], found["signed"]) == (True, signed, signed)
+    public = shop.json("verify", "--public-keys")["public_keys"]
+    assert shop.run("verify", "--public-keys").out.splitlines() == ["[audit.keys]", f'"k1" = "{public["k1"]}"']
+    shop.config.write_text(settings + f'\n[audit.keys]\nk1 = "{public["k1"]}"\n')
+    said = shop.run("verify", "--anchor", anchors)
+    assert (said.code, "2 earlier anchors hold, 2 of them by their signatures" in said.out) == (0, True)
+    assert "no anchor was added" in said.err
+    lines = anchors.read_text().splitlines()
+    assert len(lines) == 2
+    forged = json.loads(lines[1]) | {"decisions": 0, "head": None}
+    anchors.write_text(lines[0] + "\n" + json.dumps(forged, sort_keys=True, separators=(",", ":")) + "\n")
+    shop.config.write_text(signing)
+    found = shop.json("verify", "--anchor", anchors, code=1)
+    assert [(b["chain"], b["kind"], b["place"]) for b in found["broken"]] == [("anchor", "forged", 2)]
+    assert len(anchors.read_text().splitlines()) == 2
+    shop.config.write_text(settings)
+    assert "not signed" in shop.run("verify", "--anchor", shop.home / "unsigned.jsonl").err
+
+
 def actions_of(shop: Shop) -> list[dict[str, Any]]:
     """What was done to the whole deployment, from the table: no record's history has it."""
     import sqlalchemy as sa

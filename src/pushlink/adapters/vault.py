@@ -8,26 +8,20 @@ database editor put into another row does not open there.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 import os
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from pushlink.errors import Code, ConfigurationError
+from pushlink.adapters.key_material import KEY_BYTES, KEY_ID, decode_key, unusable_key
 from pushlink.ports import Credentials
 from pushlink.protocol.sealing import Sealed, Unread
 
-KEY_BYTES: Final = 32
-
-#: Ids of keys stand in rows, reports and settings.
-KEY_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_SECTION: Final = "at_rest"
 
 _FORMAT: Final = b"\x01"
 _PURPOSE: Final = b"pushlink envelope v1\x00"
@@ -46,9 +40,11 @@ class KeyVault:
     def __init__(self, keys: Mapping[str, bytes], *, newest: str, required: bool = False) -> None:
         for key_id, key in keys.items():
             if not KEY_ID.fullmatch(key_id) or len(key) != KEY_BYTES:
-                raise _unusable(key_id, f"is not {KEY_BYTES} bytes under a short id of letters, digits, . _ -")
+                raise unusable_key(
+                    _SECTION, key_id, f"is not {KEY_BYTES} bytes under a short id of letters, digits, . _ -"
+                )
         if newest not in keys:
-            raise _unusable(newest, "is to seal, and is not among the keys")
+            raise unusable_key(_SECTION, newest, "is to seal, and is not among the keys")
         self._keys = dict(keys)
         self._required = required
         self.newest: str | None = newest
@@ -84,19 +80,11 @@ def vault_of(references: Mapping[str, str], credentials: Credentials, *, newest:
 
     Raises `ConfigurationError`, which names ids and references only.
     """
-    keys = {key_id: _decoded(key_id, credentials.resolve(ref, tenant="").value) for key_id, ref in references.items()}
+    keys = {
+        key_id: decode_key(_SECTION, key_id, credentials.resolve(ref, tenant="").value)
+        for key_id, ref in references.items()
+    }
     return KeyVault(keys, newest=newest, required=required)
-
-
-def _decoded(key_id: str, text: str) -> bytes:
-    try:
-        is_hex = len(text.strip()) == 2 * KEY_BYTES
-        key = bytes.fromhex(text) if is_hex else base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise _unusable(key_id, f"is not {KEY_BYTES} bytes in base64 or hexadecimal")
-    return key
 
 
 def _envelope_key(key: bytes, salt: bytes) -> bytes:
@@ -105,12 +93,3 @@ def _envelope_key(key: bytes, salt: bytes) -> bytes:
 
 def _bound(binding: bytes, key_id: str) -> bytes:
     return _FORMAT + key_id.encode() + b"\x00" + binding
-
-
-def _unusable(key_id: str, why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"The key {key_id!r} of [at_rest] {why}.",
-        code=Code.SETTINGS_INVALID,
-        evidence={"key": key_id},
-        next_step="make one with `openssl rand -base64 32`, and name its place in [at_rest.keys]",
-    )

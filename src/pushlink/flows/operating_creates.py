@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import sqlalchemy as sa
+
 from pushlink.errors import CallerError, Code
 from pushlink.flows.looking import SAYS_DONE
 from pushlink.flows.operating import Acting, Effects, move_attempt, named, require_consent
@@ -20,6 +22,7 @@ from pushlink.flows.operating_reserve import reserve_wanted
 from pushlink.flows.replaying import Prospect, prospects
 from pushlink.flows.reserve import WAKE_CHANNEL
 from pushlink.protocol import reinterpretation
+from pushlink.protocol.contracts import ActionContract
 from pushlink.protocol.drift import holds_create, stops_update
 from pushlink.protocol.extract import extract_id
 from pushlink.protocol.identity import locator_key
@@ -28,7 +31,7 @@ from pushlink.protocol.remoteids import Extracted, read_remote_id
 from pushlink.protocol.replay import Why
 from pushlink.protocol.replies import Effect
 from pushlink.protocol.sealing import UNREAD
-from pushlink.protocol.snapshots import ActionSnapshot, ProfileSnapshot, write_time
+from pushlink.protocol.snapshots import ActionSnapshot, AttemptId, ProfileSnapshot, write_time
 from pushlink.protocol.states import KNOWN_LANES, CreateEvent, Hold, Lane, Operation
 from pushlink.protocol.verbs import settles_at
 from pushlink.store import attempts, decisions, links, requests, slots
@@ -290,8 +293,15 @@ def require_settled(acting: Acting, profile: ProfileSnapshot) -> None:
 
 def named_ids(acting: Acting, frozen: Frozen, answers: Sequence[StoredAnswer]) -> tuple[str, ...]:
     """The ids that late answers named and nobody has set aside."""
-    found = [text for answer in answers if answer.late for text in _ids_of(frozen, answer)]
-    disposed = decisions.read_disposed(acting.conn, acting.attempt.id)
+    return late_ids(acting.conn, acting.attempt.id, frozen.action.contract, answers)
+
+
+def late_ids(
+    conn: sa.Connection, attempt_id: AttemptId, contract: ActionContract, answers: Sequence[StoredAnswer]
+) -> tuple[str, ...]:
+    """The same of any attempt, by the contract that it froze."""
+    found = [text for answer in answers if answer.late for text in _ids_of(contract, answer)]
+    disposed = decisions.read_disposed(conn, attempt_id)
     return tuple(text for text in dict.fromkeys(found) if text not in disposed)
 
 
@@ -317,9 +327,9 @@ def unreadable(acting: Acting, answers: Sequence[StoredAnswer]) -> CallerError:
     )
 
 
-def _ids_of(frozen: Frozen, answer: StoredAnswer) -> list[str]:
+def _ids_of(contract: ActionContract, answer: StoredAnswer) -> list[str]:
     ids = [answer.candidate_id] if answer.candidate_id is not None else []
-    found = extract_id(frozen.action.contract, answer.reply) if answer.effect == Effect.APPLIED.value else None
+    found = extract_id(contract, answer.reply) if answer.effect == Effect.APPLIED.value else None
     return [*ids, found.remote_id] if isinstance(found, Extracted) else ids
 
 

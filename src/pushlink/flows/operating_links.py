@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from pushlink.errors import CallerError, Code
 from pushlink.flows.operating import Acting, Effects, insert_due_update, move_attempt, open_update, require_consent
 from pushlink.flows.operating_again import show_create_paths
+from pushlink.protocol.drift import MAPPING_RULE
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.remoteids import Extracted, read_remote_id
 from pushlink.protocol.snapshots import LocatorKey
@@ -53,7 +54,7 @@ def revalidate(acting: Acting) -> Effects:
         raise acting.refuse("No usable action of the catalogue has the slots of this link: rebind or retire it.")
     acting.world.thaw(acting.conn, [link.profile_digest], [link.action_digest])
     hits = acting.drifting.of_link(link, acting.world.catalog.read(acting.conn))
-    ours = [hit for hit in hits if hit.rule != _MAPPING_RULE]
+    ours = [hit for hit in hits if hit.rule != MAPPING_RULE]
     if not ours and link.status in USABLE_LINKS:
         raise acting.refuse(
             "Nothing that a revalidation accepts has drifted."
@@ -128,7 +129,6 @@ def release_slot(acting: Acting) -> Effects:
 
 
 #: The rows of the matrix that a mapping manifest heals, and nothing else.
-_MAPPING_RULE = "DR-13"
 
 
 def _validation(acting: Acting, action: ActiveAction, row_version: int) -> Validation:

@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pushlink.flows.again import drift_of_earlier
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.inline import CLAIMABLE
 from pushlink.flows.world import World
 from pushlink.operations import words
+from pushlink.operations.attention import Attention, Item
 from pushlink.operations.contract_states import contract_state
 from pushlink.operations.decidable import decidable
 from pushlink.operations.delays import Delay, delays_of
+from pushlink.operations.offers import LOOK, offers
 from pushlink.operations.reads import AttemptView, LinkView, attempt_view, link_view
 from pushlink.operations.reasons import reason_of
 from pushlink.operations.remotes import held_back
+from pushlink.operations.shown import erased_shown, reply_shown, window_of
 from pushlink.operations.verbs import Verb, verbs
 from pushlink.operations.words import Word
+from pushlink.protocol.attention import KINDS, Kind
 from pushlink.protocol.drift import Hit, stops_update
 from pushlink.protocol.lookups import may_be_looked_up
-from pushlink.protocol.replies import FOR_PEOPLE
 from pushlink.protocol.snapshots import Names, write_time
 from pushlink.protocol.states import (
     BLOCKING,
@@ -39,9 +42,9 @@ from pushlink.protocol.states import (
 )
 from pushlink.store import reads
 from pushlink.store.access import Connection
-from pushlink.store.active import ActiveAction, ActiveCatalog, CatalogReader
+from pushlink.store.active import ActiveAction, ActiveCatalog
 from pushlink.store.catalog import read_deployment
-from pushlink.store.reads import ErasedRow, ReplyRow, read_object
+from pushlink.store.reads import ReplyRow, read_object
 from pushlink.store.rows import AttemptRow, LinkRow, SlotRow, read_names, slots_of
 
 
@@ -65,6 +68,18 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """One reason to wait for a person, the row that it is about, and what is safe to type first."""
+
+    kind: str
+    code: str
+    about: str
+    target_id: str | None
+    since: dt.datetime | None
+    first: Verb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActionState:
     """One action of a record. `since` is when the state began, `None` for an action that was never saved."""
 
@@ -77,6 +92,7 @@ class ActionState:
     link_key: str | None
     state: str
     needs_person: bool
+    needs: tuple[Need, ...]  # everything of it that waits for a person, as `stuck` lists it
     cause: Cause
     evidence: Mapping[str, object]
     since: dt.datetime | None
@@ -114,8 +130,33 @@ class _Rows:
     create: AttemptRow | None
     update: AttemptRow | None
     names: Names
-    drift: tuple[Hit, ...]
+    hits: tuple[Hit, ...]  # of a link that is not retired, what keeps an update from being sent
     blocks_create: bool
+
+    @property
+    def drift(self) -> tuple[Hit, ...]:
+        """The same of a link that is in use."""
+        return self.hits if self.link is not None and self.link.status in USABLE_LINKS else ()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a link holds the record's place."""
+        return self.link is not None and self.link.slot_key is not None
+
+    @property
+    def open_create(self) -> AttemptRow | None:
+        """The create that is not over."""
+        return self.create if self.create is not None and self.create.status in BLOCKING else None
+
+    @property
+    def open_update(self) -> AttemptRow | None:
+        """The update that is not over."""
+        return self.update if self.update is not None and self.update.status in UPDATE_OPEN else None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether its place is free and another create would wait for a validation."""
+        return self.blocks_create and self.create is not None and not self.is_closed and self.open_create is None
 
 
 def explain(
@@ -128,11 +169,12 @@ def explain(
     world: World | None = None,
 ) -> Explanation:
     """Explain one record; `record_id` is its canonical text."""
-    catalog = world.catalog.read(conn) if world is not None else CatalogReader().read(conn)
+    attention = Attention(conn, world=world, tenant=tenant, now=now)
+    catalog = attention.catalog
     drifting = Drifting(world) if world is not None else None
     slots = reads.read_record_slots(conn, tenant=tenant, source_object=source_object, record_id=record_id)
     known = [_gather(conn, slot, catalog, world, drifting) for slot in slots]
-    saved = [_state(conn, rows, catalog, now, world) for rows in known]
+    saved = [_state(conn, rows, attention, now, world) for rows in known]
     seen = {(slot.action_slot_id, slot.destination_slot_id) for slot in slots}
     unsaved = [
         _unsaved(action, tenant, record_id)
@@ -144,16 +186,16 @@ def explain(
         source_object=source_object,
         record_id=record_id,
         actions=(*saved, *unsaved),
-        notes=(*_notes(conn, catalog, tenant, source_object), *_left_alone(conn, known, now)),
+        notes=(*_notes(conn, attention, tenant, source_object), *_left_alone(conn, known, now)),
     )
 
 
-def _notes(conn: Connection, catalog: ActiveCatalog, tenant: str, source_object: str) -> tuple[str, ...]:
-    deployment = read_deployment(conn)
-    said = [problem.message for problem in catalog.problems_for(tenant, source_object)]
-    if deployment.mode != "running":
-        said.append("The deployment is in recovery mode: nothing is sent, and saves are refused.")
-    if deployment.general_worker != "on":
+def _notes(conn: Connection, attention: Attention, tenant: str, source_object: str) -> tuple[str, ...]:
+    """What concerns more than this record: that everything waits for a person, or has another dispatcher."""
+    said = [problem.message for problem in attention.catalog.problems_for(tenant, source_object)]
+    for item in attention.of_deployment(source_object):
+        said += [] if item.kind is Kind.UNUSABLE else [KINDS[item.kind].says + (f" {item.note}." if item.note else "")]
+    if read_deployment(conn).general_worker != "on":
         said.append("The general worker is off: configured work is dispatched by `pushlink push` or the application.")
     return tuple(said)
 
@@ -175,17 +217,17 @@ def _gather(
     link = reads.read_newest_link(conn, key)
     create = reads.read_newest_attempt(conn, key, Operation.CREATE)
     update = reads.read_newest_attempt(conn, key, Operation.UPDATE)
-    drift: tuple[Hit, ...] = ()
-    if world is not None and drifting is not None and link is not None and link.status in USABLE_LINKS:
+    hits: tuple[Hit, ...] = ()
+    if world is not None and drifting is not None and link is not None and link.locator_key is not None:
         world.thaw(conn, [link.profile_digest], [link.action_digest])
-        drift = stops_update(drifting.of_link(link, catalog))
+        hits = stops_update(drifting.of_link(link, catalog))
     return _Rows(
         slot=slot,
         link=link,
         create=create,
         update=update,
         names=_names(conn, slot, link, create, catalog),
-        drift=drift,
+        hits=hits,
         blocks_create=_blocks_create(conn, slot, catalog, world, drifting),
     )
 
@@ -216,16 +258,27 @@ def _nameless(slot: SlotRow) -> Names:
     return Names(namespace="", flow="", flow_version="", action=slot.action_slot_id, target_object="", profile="")
 
 
-def _state(conn: Connection, rows: _Rows, catalog: ActiveCatalog, now: dt.datetime, world: World | None) -> ActionState:
+def _state(conn: Connection, rows: _Rows, attention: Attention, now: dt.datetime, world: World | None) -> ActionState:
     word, attempt = _word(rows, now)
-    delays = _delays(conn, attempt, catalog, now)
+    delays = _delays(conn, attempt, attention.catalog, now)
     contract = contract_state(conn, world, attempt, now=now)
     slot, link = rows.slot, rows.link
     replies = reads.read_replies(conn, [attempt.id], limit=3) if attempt is not None else []
     erased = reads.read_erased(conn, [each.id for each in (rows.create, rows.update) if each is not None])
+    items = attention.of_record(
+        slot,
+        link,
+        drift=rows.drift,
+        blocked=rows.create if rows.is_blocked else None,
+        update=rows.open_update,
+        contract=(attempt, contract) if attempt is not None and contract is not None else None,
+    )
+    offered = [offers(conn, replace(item, link=link, drift=rows.hits), world=world, now=now) for item in items]
     may_follow = verbs(
         word.verbs, source_object=slot.source_object, record_id=slot.source_record_id, tenant=slot.tenant
     )
+    also = [verb for offer in offered for verb in offer.verbs if verb.name != LOOK]
+    decided = decidable(conn, slot, link, attempt, drift=rows.hits, contract=contract, world=world)
     return ActionState(
         action=rows.names.action,
         flow=rows.names.flow,
@@ -235,12 +288,13 @@ def _state(conn: Connection, rows: _Rows, catalog: ActiveCatalog, now: dt.dateti
         destination_slot_id=slot.destination_slot_id,
         link_key=slot.link_key,
         state=word.state,
-        needs_person=word.needs_person or (attempt is not None and attempt.reason_code in FOR_PEOPLE),
+        needs_person=bool(items),
+        needs=tuple(_need(item, offer.first) for item, offer in zip(items, offered, strict=True)),
         cause=_cause(word, attempt, link),
         evidence=_evidence(word, rows, attempt, replies)
         | ({"contract": contract.shown()} if contract else {})
         | ({"delayed_by": [delay.shown() for delay in delays]} if delays else {})
-        | ({"erased": [_erased_shown(each) for each in erased]} if erased else {}),
+        | ({"erased": [erased_shown(each) for each in erased]} if erased else {}),
         since=_since(rows, attempt),
         waits_for=_waits_for(word, attempt, delays, now),
         versions=Versions(
@@ -253,7 +307,19 @@ def _state(conn: Connection, rows: _Rows, catalog: ActiveCatalog, now: dt.dateti
         link=link_view(link) if link is not None else None,
         create=_view(rows.create, slot),
         update=_view(rows.update, slot),
-        verbs=(*may_follow, *decidable(conn, slot, link, attempt, drift=rows.drift, contract=contract)),
+        verbs=tuple(dict.fromkeys([*may_follow, *decided, *also])),
+    )
+
+
+def _need(item: Item, first: Verb) -> Need:
+    target = item.attempt or item.link
+    return Need(
+        kind=item.kind.value,
+        code=item.code,
+        about=item.about,
+        target_id=target.id if target is not None else None,
+        since=item.since,
+        first=first,
     )
 
 
@@ -276,25 +342,22 @@ def _waits_for(word: Word, attempt: AttemptRow | None, delays: Sequence[Delay], 
 
 def _word(rows: _Rows, now: dt.datetime) -> tuple[Word, AttemptRow | None]:
     """The word of a key and the attempt that it is about; `None` when it is about the link or the slot."""
-    link, create, update = rows.link, rows.create, rows.update
-    closed = link is not None and link.slot_key is not None
-    open_update = update if update is not None and update.status in UPDATE_OPEN else None
-    open_create = create if create is not None and create.status in BLOCKING else None
-    if link is not None and closed and (said := words.LINKS[link.status]) is not None:
+    link, open_update, open_create = rows.link, rows.open_update, rows.open_create
+    if link is not None and rows.is_closed and (said := words.LINKS[link.status]) is not None:
         return said, open_update
-    if open_create is not None and not closed:
+    if open_create is not None and not rows.is_closed:
         return _attempt_word(open_create, now), open_create
-    if link is None and create is None:
+    if link is None and rows.create is None:
         return words.UNSAVED, None  # a refused save left the slot, and nothing under it
-    if not closed:
-        return (words.BLOCKED, create) if rows.blocks_create else (words.FREED, None)
+    if not rows.is_closed:
+        return (words.BLOCKED, rows.create) if rows.is_blocked else (words.FREED, None)
     if open_update is not None:
         return _attempt_word(open_update, now), open_update
     if rows.drift:
         return words.DRIFTED, None
     if open_create is not None:
         return _attempt_word(open_create, now), open_create
-    return _settled_word(rows.slot, update)
+    return _settled_word(rows.slot, rows.update)
 
 
 def _attempt_word(attempt: AttemptRow, now: dt.datetime) -> Word:
@@ -314,6 +377,8 @@ def _settled_word(slot: SlotRow, update: AttemptRow | None) -> tuple[Word, Attem
     """A finalized link with nothing open: what its versions say."""
     if slot.wanted_state == "stale_mapping":
         return words.STALE, None
+    if slot.wanted_version == 0:
+        return words.ADOPTED, None
     if slot.wanted_version <= slot.acknowledged_version:
         return words.SYNCED, None
     if slot.wanted_version <= slot.refused_version:
@@ -328,7 +393,7 @@ def _cause(word: Word, attempt: AttemptRow | None, link: LinkRow | None) -> Caus
     code = link.reason_code if about_link and link is not None else attempt.reason_code if attempt else None
     if word is words.DRIFTED:
         code = "drift"
-    if word in {words.SYNCED, words.OVERDUE, words.STRANDED}:
+    if word in {words.SYNCED, words.ADOPTED, words.OVERDUE, words.STRANDED}:
         code = None
     if code is None:
         return Cause(code=None, sentence=_filled(word.says, attempt), next_step=None)
@@ -345,7 +410,7 @@ def _evidence(word: Word, rows: _Rows, attempt: AttemptRow | None, replies: list
             "attempt_id": attempt.id,
             "in_doubt": attempt.in_doubt,
             "send_count": attempt.send_count,
-            "sent_between": _window(attempt),
+            "sent_between": window_of(attempt),
             "claimed_by": attempt.claimed_by,
         }
     if rows.link is not None and word in words.LINKS.values():
@@ -355,40 +420,8 @@ def _evidence(word: Word, rows: _Rows, attempt: AttemptRow | None, replies: list
     if word is words.REJECTED:
         found["refusal"] = read_object(rows.slot.refused_evidence)
     if replies:
-        found["replies"] = [_reply_shown(reply) for reply in replies]
+        found["replies"] = [reply_shown(reply) for reply in replies]
     return {name: value for name, value in found.items() if value not in (None, "")}
-
-
-def _window(attempt: AttemptRow) -> str | None:
-    """Between which moments the remote may have taken a doubtful request: where to look for it there."""
-    if attempt.first_io_at is None or not attempt.in_doubt:
-        return None
-    last = attempt.last_checkpoint_at or attempt.first_io_at
-    return f"{write_time(attempt.first_io_at)} and {write_time(max(last, attempt.updated_at))}"
-
-
-def _reply_shown(reply: ReplyRow) -> dict[str, object]:
-    return {
-        "received_at": write_time(reply.received_at),
-        "send_ordinal": reply.send_ordinal,
-        "status": reply.status,
-        "error": reply.error,
-        "effect": reply.verdict.get("effect"),
-        "row": reply.verdict.get("row"),
-        "candidates": reply.verdict.get("candidates", []),
-        "late": reply.late,
-    } | ({"body_size": reply.body_size, "body_erased_at": write_time(reply.erased_at)} if reply.erased_at else {})
-
-
-def _erased_shown(row: ErasedRow) -> dict[str, object]:
-    """What is left of a body whose time was over."""
-    return {
-        "attempt_id": row.attempt_id,
-        "freeze": row.freeze,
-        "body_digest": row.body_digest,
-        "body_size": row.body_size,
-        "body_erased_at": write_time(row.erased_at),
-    }
 
 
 def _since(rows: _Rows, attempt: AttemptRow | None) -> dt.datetime | None:
@@ -432,7 +465,8 @@ def _unsaved(action: ActiveAction, tenant: str, record_id: str) -> ActionState:
         destination_slot_id=slots.destination_slot_id,
         link_key=None,
         state=word.state,
-        needs_person=word.needs_person,
+        needs_person=False,
+        needs=(),
         cause=Cause(code=None, sentence=word.says, next_step=None),
         evidence={},
         since=None,

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from pushlink.errors import Finding, PushlinkError
+from pushlink.flows.world import World
 from pushlink.operations.reads import Counts, counts
 from pushlink.operations.remotes import held_back
+from pushlink.operations.waiting import causes_of
 from pushlink.ports import Credentials, StateSeen
 from pushlink.store.access import Connection
 from pushlink.store.active import ActiveAction, ActiveCatalog, CatalogReader
@@ -27,7 +29,6 @@ from pushlink.store.dialect import check_durability, current_time, lossy_version
 from pushlink.store.registry import IN_USE, SlotKind, read_registry
 from pushlink.store.restores import read_marks
 from pushlink.store.schema import SchemaState
-from pushlink.store.waiting import read_causes
 
 #: Leases live on the database's clock alone; beyond this the machine's own times in logs mislead people.
 CLOCK_DIFFERENCE_S_MAX: Final = 2.0
@@ -68,6 +69,7 @@ class Subject:
     read_objects: Callable[[Connection], Sequence[str]]  # looks every declared table up; answers with the names
     credentials: Callable[[], Credentials]
     now: Callable[[], dt.datetime]  # of this machine
+    world: Callable[[], World | None] = lambda: None  # None: nothing is compared with the catalogue
     state: Callable[[], StateSeen | None] = lambda: None  # what this machine remembers; None: it has no place for it
 
 
@@ -121,7 +123,7 @@ def _examined(subject: Subject) -> Iterator[Check]:
     yield _in_database(subject, "lanes", lambda conn: _lanes(_counted(conn, found)))
     if found:
         yield _leases(found[0])
-    yield _in_database(subject, "waiting", _waiting)
+    yield _in_database(subject, "waiting", lambda conn: _waiting(conn, subject))
     yield _in_database(subject, "remotes", _remotes)
 
 
@@ -425,14 +427,15 @@ def _leases(counted: Counts) -> Check:
     return _ok("leases", "No attempt is past its lease.")
 
 
-def _waiting(conn: Connection) -> Check:
-    causes = read_causes(conn, tenant=None)
+def _waiting(conn: Connection, subject: Subject) -> Check:
+    world = subject.world() if _has_secret(subject) else None
+    causes = causes_of(conn, world=world, now=current_time(conn))
     if causes:
         return Check(
             name="waiting",
             verdict=Verdict.WARN,
-            message=f"{sum(cause.rows for cause in causes)} attempts and links wait for a person.",
-            evidence={f"{cause.kind}/{cause.code}".rstrip("/"): cause.rows for cause in causes},
+            message=f"{sum(cause.rows for cause in causes)} things wait for a person.",
+            evidence={cause.name: cause.rows for cause in causes},
             next_step="pushlink stuck",
         )
     return _ok("waiting", "Nothing waits for a person.")

@@ -130,9 +130,10 @@ def plan(
     """What `apply` of this file would do for a tenant; raises what `apply` would raise for a pack that is refused."""
     pack = load_pack(path)
     planned = plan_pack(conn, pack, tenant=tenant, now=now)
-    scope = {"tenant": tenant, "connector_owner_key": pack.connector_owner_key}
-    links, creates = group_links(conn, **scope), group_creates(conn, **scope)
-    updates = group_updates(conn, **scope)
+    owner = pack.connector_owner_key
+    links = group_links(conn, tenant=tenant, connector_owner_key=owner)
+    creates = group_creates(conn, tenant=tenant, connector_owner_key=owner)
+    updates = group_updates(conn, tenant=tenant, connector_owner_key=owner)
     validated = [*(group.link for group in links), *(group.link for group in updates)]
     frozen = [group.request for group in creates]
     profiles = [*(row.profile_digest for row in validated), *(row.profile_digest for row in frozen)]

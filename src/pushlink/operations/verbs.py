@@ -16,10 +16,13 @@ from pushlink.protocol.verbs import Verb as Decidable
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Known:
+    """One command that is no decision."""
+
     says: str
     command: tuple[str, ...]
     about_record: bool = True  # the command takes the object and the id
+    of_tenant: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,25 +34,44 @@ class Verb:
     command: str
 
 
-_VERBS: Final[Mapping[str, _Known]] = {
-    "save": _Known("Reserve what this record wants to have pushed.", ("save",)),
-    "push": _Known("Dispatch what is due of this record now, on this terminal.", ("push",)),
-    "worker": _Known("Run a worker; it recovers, claims and sends.", ("worker",), about_record=False),
-    "attempts": _Known("List the attempts of this record.", ("attempts", "--object")),
-    "explain": _Known("Say why this record is where it is.", ("explain",)),
-    "history": _Known("Show everything that happened to this record.", ("history",)),
-    "doctor": _Known("Check the deployment.", ("doctor",), about_record=False),
-    "pack list": _Known("Show which packs are installed.", ("pack", "list"), about_record=False),
-    "pack apply": _Known("Install a pack, or its newer version.", ("pack", "apply", "FILE"), about_record=False),
-    "deployment confirm": _Known(
+#: What anybody may type.
+GENERAL: Final[Mapping[str, Known]] = {
+    "save": Known("Reserve what this record wants to have pushed.", ("save",)),
+    "push": Known("Dispatch what is due of this record now, on this terminal.", ("push",)),
+    "worker": Known("Run a worker; it recovers, claims and sends.", ("worker",), about_record=False, of_tenant=False),
+    "attempts": Known("List the attempts of this record.", ("attempts", "--object")),
+    "explain": Known("Say why this record is where it is.", ("explain",)),
+    "history": Known("Show everything that happened to this record.", ("history",)),
+    "doctor": Known("Check the deployment.", ("doctor",), about_record=False, of_tenant=False),
+    "pack list": Known("Show which packs are installed.", ("pack", "list"), about_record=False),
+    "pack certify": Known(
+        "Prove the contract of a create at the sandbox of its pack.",
+        ("pack", "certify", "FILE", "--profile", "PROFILE", "--action", "ACTION"),
+        about_record=False,
+    ),
+    "mapping manifest": Known(
+        "Write a manifest that lets links follow the mapping of now.",
+        (
+            *("mapping", "manifest", "--links", "KEYS", "--reason", "REASON", "--approval", "APPROVAL"),
+            *("--approved-by", "WHO", "--out", "MANIFEST"),
+        ),
+        about_record=False,
+    ),
+    "slot list": Known(
+        "Show every slot, what became of it and what stands under it.", ("slot", "list"), about_record=False
+    ),
+    "pack apply": Known("Install a pack, or its newer version.", ("pack", "apply", "FILE"), about_record=False),
+    "deployment confirm": Known(
         "Say that this database is the right one and leave recovery mode.",
         ("deployment", "confirm", "--reason", "REASON"),
         about_record=False,
+        of_tenant=False,
     ),
-    "deployment clear": _Known(
+    "deployment clear": Known(
         "After a confirmation: say that records without a link may be created.",
         ("deployment", "clear", "--reason", "REASON"),
         about_record=False,
+        of_tenant=False,
     ),
 }
 
@@ -57,23 +79,31 @@ _VERBS: Final[Mapping[str, _Known]] = {
 def verbs(names: Iterable[str], *, source_object: str, record_id: str, tenant: str) -> tuple[Verb, ...]:
     """The named verbs for one record, with the commands to type."""
     return tuple(
-        Verb(name=name, says=_VERBS[name].says, command=_command(_VERBS[name], source_object, record_id, tenant))
+        Verb(name=name, says=GENERAL[name].says, command=_command(GENERAL[name], source_object, record_id, tenant))
         for name in dict.fromkeys(names)
     )
 
 
-def decisions(allowed: Iterable[Decidable], *, target_id: str, row_version: int, tenant: str) -> tuple[Verb, ...]:
-    """What an operator may decide about one row, as it was seen, with the commands to type."""
-    return tuple(
-        Verb(name=verb.value, says=VERBS[verb].says, command=decision_command(verb, target_id, row_version, tenant))
-        for verb in allowed
-    )
+def decisions(
+    allowed: Iterable[Decidable], *, target_id: str, row_version: int, tenant: str, remote_id: str | None = None
+) -> tuple[Verb, ...]:
+    """What an operator may decide about one row, as it was seen, with the commands to type.
+
+    `remote_id` is the one id that is known for the row; without it the operator fills it in.
+    """
+
+    def command(verb: Decidable) -> str:
+        return decision_command(verb, target_id, row_version, tenant, argument=remote_id if verb in _KNOWN_ID else None)
+
+    return tuple(Verb(name=verb.value, says=VERBS[verb].says, command=command(verb)) for verb in allowed)
 
 
-def decision_command(verb: Decidable, target_id: str, row_version: int, tenant: str) -> str:
+def decision_command(
+    verb: Decidable, target_id: str, row_version: int, tenant: str, *, argument: str | None = None
+) -> str:
     """The command of one decision; the words in capitals are for the operator to fill in."""
     name, _, settles_by = verb.value.partition(" ")
-    argument = VERBS[verb].argument
+    argument = argument or VERBS[verb].argument
     option = f"--{settles_by}" if settles_by else _OPTIONS.get(verb)
     words = ["pushlink", name, target_id]
     words += [] if option is None else [option] if argument is None else [option, argument]
@@ -81,6 +111,9 @@ def decision_command(verb: Decidable, target_id: str, row_version: int, tenant: 
     words += ["--tenant", tenant] if tenant else []
     return shlex.join(words)
 
+
+#: Decisions about a remote id that the row itself may know.
+_KNOWN_ID: Final = frozenset({Decidable.ADOPT, Decidable.DISPOSE})
 
 #: How the argument of a verb is given where it is not one of the `reconcile` family.
 _OPTIONS: Final[Mapping[Decidable, str]] = {
@@ -90,10 +123,10 @@ _OPTIONS: Final[Mapping[Decidable, str]] = {
 }
 
 
-def _command(known: _Known, source_object: str, record_id: str, tenant: str) -> str:
+def _command(known: Known, source_object: str, record_id: str, tenant: str) -> str:
     words = ["pushlink", *known.command]
     if known.about_record:
         words += [source_object, "--id", record_id] if words[-1] == "--object" else [source_object, record_id]
         words += ["--user", "USER"] if known.command == ("save",) else []
-        words += ["--tenant", tenant] if tenant else []
+    words += ["--tenant", tenant] if tenant and known.of_tenant else []
     return shlex.join(words)

@@ -19,8 +19,9 @@ from pushlink.store.access import Connection
 from pushlink.store.audit import GENESIS
 from pushlink.store.chains import CHAIN_OF, CHAINS, RECEIPTS_DIGEST, Chain, span_of
 
-#: The name of the chain of decisions.
+#: The name of the chain of decisions, and of the file of anchors.
 DECISIONS: Final = "decision"
+ANCHORS: Final = "anchor"
 
 #: Breaks that an answer names; all of them are counted.
 SHOWN_MAX: Final = 20
@@ -30,6 +31,9 @@ TOLD_EVERY: Final = 1_000
 
 #: Called with the chain, how many of its entries were read, and how many there are.
 OnProgress: TypeAlias = Callable[[str, int, int], None]
+
+#: Why a signature over a content, by the key of that id, is not believed; `None` for one that is.
+Refuses: TypeAlias = Callable[[bytes, str | None, str | None], str | None]
 
 
 class Kind(StrEnum):
@@ -41,6 +45,7 @@ class Kind(StrEnum):
     TRUNCATED = "truncated"
     REWRITTEN = "rewritten"
     ADDED = "added"
+    FORGED = "forged"
 
 
 _OUT_OF_PLACE: Final = {
@@ -71,6 +76,7 @@ class Verified:
     breaks: int
     broken: tuple[Break, ...]
     anchors: int  # earlier ones that were compared
+    signed: int  # those of them whose signature was checked
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,10 +105,20 @@ class _Walk:
 
 
 def verify(
-    conn: Connection, *, anchors: Sequence[tuple[int, Anchor]] = (), on_progress: OnProgress | None = None
+    conn: Connection,
+    *,
+    anchors: Sequence[tuple[int, Anchor]] = (),
+    refuses: Refuses | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Verified:
-    """Read every chain once. `anchors` come with the numbers of their lines, in any order."""
+    """Read every chain once. `anchors` come with the numbers of their lines, in any order.
+
+    `refuses` says why the signature of an anchor is not believed; such an anchor is a break and is compared with
+    nothing. Without it no signature is looked at.
+    """
     walk = _Walk(conn=conn, on_progress=on_progress)
+    if refuses is not None:
+        anchors = list(_believed(walk, anchors, refuses))
     actions, head = _decisions(walk, sorted(anchors, key=lambda one: (one[1].decisions, one[0])))
     receipts = {chain.name: _receipts(walk, chain, anchors) for chain in CHAINS}
     return Verified(
@@ -113,14 +129,31 @@ def verify(
         breaks=walk.breaks,
         broken=tuple(walk.broken),
         anchors=len(anchors),
+        signed=0 if refuses is None else len(anchors),
     )
 
 
-def anchor_of(found: Verified, *, deployment_id: str, at: dt.datetime) -> bytes:
+def anchor_of(
+    found: Verified, *, deployment_id: str, at: dt.datetime, sign: Callable[[bytes], tuple[str, str]] | None = None
+) -> bytes:
     """The line that keeps what was found; only what is whole is kept."""
     return write_anchor(
-        at=at, deployment_id=deployment_id, decisions=found.actions, head=found.head, receipts=found.receipts
+        at=at,
+        deployment_id=deployment_id,
+        decisions=found.actions,
+        head=found.head,
+        receipts=found.receipts,
+        sign=sign,
     )
+
+
+def _believed(walk: _Walk, anchors: Sequence[tuple[int, Anchor]], refuses: Refuses) -> Iterator[tuple[int, Anchor]]:
+    for line, anchor in anchors:
+        why = refuses(anchor.content, anchor.key, anchor.signature)
+        if why is None:
+            yield line, anchor
+        else:
+            walk.found(ANCHORS, Kind.FORGED, line, "", f"line {line} of the anchors, of {anchor.at}: {why}")
 
 
 # ------------------------------------------------------------------------------------------------ decisions

@@ -1,8 +1,8 @@
-"""The states that people see, as tables: one word, one sentence, who has to act, and which verbs may follow.
+"""The states that people see, as tables: one word, one sentence, and which verbs may follow.
 
 Every status of an attempt, every hold and every status of a link has its row; what `explain` says is looked up here and
-decided nowhere else. What an operator may decide is not here but in `protocol/verbs.py`. Texts may hold `{...}` places,
-which `explain` fills with times and names.
+decided nowhere else. What an operator may decide is not here but in `protocol/verbs.py`, and what waits for a person in
+`protocol/attention.py`. Texts may hold `{...}` places, which `explain` fills with times and names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ class Word:
     state: str
     says: str
     waits_for: str
-    needs_person: bool = False
     verbs: tuple[str, ...] = ()
 
 
@@ -37,39 +36,40 @@ UNSAVED: Final = Word(
 SYNCED: Final = Word(
     state="synced", says="The remote has the newest values that were saved.", waits_for="nothing", verbs=_LOOK
 )
+ADOPTED: Final = Word(
+    state="adopted",
+    says="The remote record was taken over, and nothing was saved since: whether it has these values is not known.",
+    waits_for="a save",
+    verbs=("save", "history"),
+)
 DRIFTED: Final = Word(
     state="drifted",
     says="The configuration differs from the one that the link was validated with; no update is sent.",
     waits_for="the change to be undone, or a revalidation",
-    needs_person=True,
     verbs=("pack apply",),
 )
 REJECTED: Final = Word(
     state="rejected",
     says="The newest values were refused, or their tries are used up; they are not sent again by themselves.",
     waits_for="other values, or the release of this version",
-    needs_person=True,
     verbs=("save",),
 )
 STALE: Final = Word(
     state="stale",
     says="The newest values were frozen under a mapping that does not hold any more.",
     waits_for="another save",
-    needs_person=True,
     verbs=("save",),
 )
 BEHIND: Final = Word(
     state="behind",
     says="Newer values are wanted, and nothing carries them at the moment.",
     waits_for="another save",
-    needs_person=True,
     verbs=("save", "history"),
 )
 STRANDED: Final = Word(
     state="stranded",
     says="The attempt is of the lane {lane!r}, which this release does not know; nobody touches it.",
     waits_for="somebody who moves it to a known lane, or a release that knows the lane",
-    needs_person=True,
     verbs=_LOOK,
 )
 OVERDUE: Final = Word(
@@ -88,7 +88,6 @@ BLOCKED: Final = Word(
     state="blocked",
     says="Its place is free, and the pack creates otherwise than the create before; a save creates nothing.",
     waits_for="the change to be undone, or a validation of the create path",
-    needs_person=True,
     verbs=("pack apply",),
 )
 
@@ -115,7 +114,6 @@ CREATES: Final[Mapping[AttemptStatus, Word]] = {
         state="doubtful",
         says="The create may have been applied, and nobody can prove it either way.",
         waits_for="somebody who looks the record up at the remote",
-        needs_person=True,
         verbs=_LOOK,
     ),
     _A.WRITEBACK_COMMIT_PENDING: Word(
@@ -135,7 +133,6 @@ CREATES: Final[Mapping[AttemptStatus, Word]] = {
         state="failed",
         says="The create ended without a remote record, and holds the record's place.",
         waits_for="somebody who mends the cause and supersedes the attempt",
-        needs_person=True,
         verbs=_LOOK,
     ),
     _A.SUPERSEDED: FREED,
@@ -164,7 +161,6 @@ UPDATES: Final[Mapping[AttemptStatus, Word]] = {
         state="doubtful",
         says="An update may have been applied, and nobody can prove it either way.",
         waits_for="somebody who compares with the remote record",
-        needs_person=True,
         verbs=_LOOK,
     ),
     _A.FINALIZED: SYNCED,
@@ -177,7 +173,6 @@ HOLDS: Final[Mapping[Hold, Word]] = {
         state="held",
         says="The configuration differs from the one that the attempt was made with.",
         waits_for="the change to be undone, or somebody who decides",
-        needs_person=True,
         verbs=("pack apply",),
     ),
     Hold.ASSOCIATION_WAITING: Word(
@@ -190,56 +185,48 @@ HOLDS: Final[Mapping[Hold, Word]] = {
         state="held",
         says="A record that this one refers to cannot get a remote record.",
         waits_for="somebody who settles the other record",
-        needs_person=True,
         verbs=_LOOK,
     ),
     Hold.ASSOCIATION_MOVED: Word(
         state="held",
         says="The link of a record that this one refers to was retired or moved.",
         waits_for="somebody who decides",
-        needs_person=True,
         verbs=_LOOK,
     ),
     Hold.POISON: Word(
         state="held",
         says="It was claimed several times and never came to an outcome.",
         waits_for="somebody who finds out what kills its workers",
-        needs_person=True,
         verbs=_LOOK,
     ),
     Hold.EXPIRED: Word(
         state="held",
         says="It waited longer than its profile allows and is not sent unseen.",
         waits_for="somebody who decides whether it is still wanted",
-        needs_person=True,
         verbs=_LOOK,
     ),
     Hold.USER_INACTIVE: Word(
         state="held",
         says="The user who saved it is not active any more.",
         waits_for="somebody who decides whether it is still wanted",
-        needs_person=True,
         verbs=_LOOK,
     ),
     Hold.BODY_UNREADABLE: Word(
         state="held",
         says="What is to be sent cannot be read.",
         waits_for="a worker that has the key, or somebody who ends it and saves the record again",
-        needs_person=True,
         verbs=_LOOK,
     ),
     Hold.CREDENTIAL: Word(
         state="held",
         says="The remote does not accept the credential.",
         waits_for="a credential that works",
-        needs_person=True,
         verbs=("doctor", "push"),
     ),
     Hold.LOCATOR_CONFLICT: Word(
         state="conflict",
         says="Another link owns the remote record that the answer named.",
         waits_for="somebody who retires the other link, or disposes of the id",
-        needs_person=True,
         verbs=_LOOK,
     ),
 }
@@ -248,7 +235,6 @@ UNKNOWN_HOLD: Final = Word(
     state="held",
     says="It is held for a reason of a later release: {hold}.",
     waits_for="a release that knows this hold",
-    needs_person=True,
     verbs=_LOOK,
 )
 
@@ -259,7 +245,6 @@ LINKS: Final[Mapping[LinkStatus, Word | None]] = {
         state="suspended",
         says="The link is suspended; nothing is sent.",
         waits_for="somebody who looks at the remote record and decides",
-        needs_person=True,
         verbs=_LOOK,
     ),
     LinkStatus.RETIRED: Word(

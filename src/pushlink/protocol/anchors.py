@@ -1,9 +1,13 @@
 """Anchors: what was seen of the chains at one time, kept outside of the database.
 
 A chain of hashes cannot show that its newest entries were cut off, nor that all of it was written anew by somebody who
-can compute hashes. An anchor can, if whoever writes the database cannot write the anchors. One line of JSON each:
+can compute hashes. An anchor can, if whoever writes the database cannot write the anchors, or cannot sign them. One
+line of JSON each; the signature is over the rest of the line in its canonical form:
 
-    {"anchor": 1, "at": TIME, "deployment_id": ID, "decisions": COUNT, "head": SEAL or null, "receipts": {CHAIN: COUNT}}
+    {"anchor": 2, "at": TIME, "deployment_id": ID, "decisions": COUNT, "head": SEAL or null,
+     "receipts": {CHAIN: COUNT}, "key": ID, "signature": BASE64}
+
+An unsigned one is of format 1 and has neither key nor signature.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
 from pushlink.protocol.snapshots import canonical, write_time
 
-FORMAT: Final = 1
+#: The formats, and whether their lines are signed.
+FORMATS: Final = {1: False, 2: True}
 
 #: More than any anchor needs.
 LINE_BYTES_MAX: Final = 10_000
@@ -34,20 +39,32 @@ class Anchor:
     decisions: int
     head: str | None
     receipts: Mapping[str, int]
+    content: bytes = field(default=b"", compare=False, repr=False)  # what a signature is over
+    key: str | None = None
+    signature: str | None = None
 
 
 def write_anchor(
-    *, at: dt.datetime, deployment_id: str, decisions: int, head: str | None, receipts: Mapping[str, int]
+    *,
+    at: dt.datetime,
+    deployment_id: str,
+    decisions: int,
+    head: str | None,
+    receipts: Mapping[str, int],
+    sign: Callable[[bytes], tuple[str, str]] | None = None,
 ) -> bytes:
-    """The line of an anchor, with its end."""
-    document = {
-        "anchor": FORMAT,
+    """The line of an anchor, with its end; `sign` answers with the id of a key and its signature over the content."""
+    document: dict[str, object] = {
+        "anchor": 1 if sign is None else 2,
         "at": write_time(at),
         "deployment_id": deployment_id,
         "decisions": decisions,
         "head": head,
         "receipts": dict(receipts),
     }
+    content = canonical(document)
+    if sign is not None:
+        document["key"], document["signature"] = sign(content)
     return canonical(document) + b"\n"
 
 
@@ -61,8 +78,10 @@ def read_anchor(line: bytes) -> Anchor | str:
         found: Any = json.loads(line)
     except (ValueError, RecursionError):
         return "it is no JSON"
-    if not isinstance(found, dict) or found.get("anchor") != FORMAT:
-        return f"it is no anchor of format {FORMAT}"
+    if not isinstance(found, dict) or found.get("anchor") not in list(FORMATS):
+        return f"it is no anchor of format {' or '.join(map(str, FORMATS))}"
+    is_signed = FORMATS[found["anchor"]]
+    key, signature = (found.pop(name, None) for name in ("key", "signature"))
     count, head, receipts = found.get("decisions"), found.get("head"), found.get("receipts")
     at, deployment_id = found.get("at"), found.get("deployment_id")
     is_head = head is None if count == 0 else isinstance(head, str) and _SEAL.fullmatch(head) is not None
@@ -73,9 +92,19 @@ def read_anchor(line: bytes) -> Anchor | str:
         or not is_head
         or not isinstance(receipts, dict)
         or not all(_is_count(each) for each in receipts.values())
+        or {type(key), type(signature)} != ({str} if is_signed else {type(None)})
     ):
         return "it lacks a part, or has one that cannot be"
-    return Anchor(at=at, deployment_id=deployment_id, decisions=count, head=head, receipts=receipts)
+    return Anchor(
+        at=at,
+        deployment_id=deployment_id,
+        decisions=count,
+        head=head,
+        receipts=receipts,
+        content=canonical(found),
+        key=key,
+        signature=signature,
+    )
 
 
 def _is_count(value: object) -> TypeGuard[int]:

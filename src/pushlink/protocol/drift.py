@@ -172,6 +172,21 @@ _NAMES_ONLY: Final = frozenset(
     {_S.FLOW_VERSION, _S.FLOW_ACTION_NAME, _S.NAMESPACE, _S.PROFILE_NAME, _S.USER_DEACTIVATED, _S.ORPHANED}
 )
 
+#: The rule that a revalidation never accepts: mappings are moved by manifests alone (RV-01).
+MAPPING_RULE: Final = "DR-13"
+
+#: Differences with which the catalogue of now has no usable action for a row: nothing is there to accept.
+UNRESOLVED: Final = frozenset(
+    {
+        _S.ACTION_SLOT,
+        _S.OWNER_MISSING,
+        _S.OWNER_CHANGED,
+        _S.PROFILE_INACTIVE,
+        _S.PROFILE_RECREATED,
+        _S.DESTINATION_SLOT,
+    }
+)
+
 _STOPS_LINK: Final = frozenset({LinkVerdict.REFUSE, LinkVerdict.SUSPEND})
 
 

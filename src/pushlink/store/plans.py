@@ -56,9 +56,10 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkGroup(_Group):
-    """Live links that share their snapshots; `link` is one of them."""
+    """Live links that share their snapshots; `link` is one of them, `oldest` when the first of them was changed."""
 
     link: LinkRow
+    oldest: dt.datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,14 +152,25 @@ def _predecessors(
 # ------------------------------------------------------------------------------------------------ groups
 
 
-def group_links(conn: sa.Connection, *, tenant: str, connector_owner_key: str) -> list[LinkGroup]:
-    """Every live link of an owner in one tenant, by what a comparison looks at."""
+def group_links(
+    conn: sa.Connection,
+    *,
+    tenant: str | None,
+    connector_owner_key: str | None = None,
+    where: Sequence[sa.ColumnElement[bool]] = (),
+) -> list[LinkGroup]:
+    """Every live link of an owner in one tenant, or of all, by what a comparison looks at."""
     t = remote_link
-    mine = (t.c.tenant == tenant, t.c.connector_owner_key == connector_owner_key, t.c.locator_key.is_not(None))
+    mine = [t.c.locator_key.is_not(None), *where]
+    mine += [] if tenant is None else [t.c.tenant == tenant]
+    mine += [] if connector_owner_key is None else [t.c.connector_owner_key == connector_owner_key]
     columns = [*_LINK_SHARES]
-    found = conn.execute(_grouped(sa.select(*columns, *_counted(t.c.id)).where(*mine), columns)).all()
+    counted = (*_counted(t.c.id), sa.func.min(t.c.updated_at).label("oldest"))
+    found = conn.execute(_grouped(sa.select(*columns, *counted).where(*mine), columns)).all()
     links = _read_links(conn, [row.one for row in found])
-    return [LinkGroup(rows=row.rows, shared=_shared(columns, row), link=links[row.one]) for row in found]
+    return [
+        LinkGroup(rows=row.rows, shared=_shared(columns, row), link=links[row.one], oldest=row.oldest) for row in found
+    ]
 
 
 def group_creates(conn: sa.Connection, *, tenant: str, connector_owner_key: str) -> list[CreateGroup]:

@@ -1,42 +1,57 @@
-"""What waits for a person, by cause; and every row of a tenant, a page at a time, for an export.
+"""What waits for a person, by the tables of `protocol/attention.py`: causes with counts, and rows a page at a time.
 
-Counts and samples are read from the index of rows that wait for people; nothing is locked and nothing is decided.
+Every statement is built from the entries of those tables, so that what is counted, what is listed and what is said of
+one record cannot differ. Nothing is locked and nothing is decided.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 import sqlalchemy as sa
 
+from pushlink.protocol import attention
+from pushlink.protocol.attention import PATIENT, Entry, Fact, Kind
 from pushlink.protocol.replies import FOR_PEOPLE
-from pushlink.protocol.states import (
-    BLOCKING,
-    KNOWN_LANES,
-    UPDATE_OPEN,
-    AttemptStatus,
-    Hold,
-    LinkStatus,
-    Operation,
-)
-from pushlink.store.rows import AttemptRow, LinkRow, columns_of, read_row
-from pushlink.store.tables import attempt_event, push_attempt, push_slot, remote_link
-
-#: Holds that end by themselves: the row they wait for is at work.
-_PATIENT: Final = (Hold.ASSOCIATION_WAITING.value,)
+from pushlink.protocol.snapshots import Digest, LinkKey
+from pushlink.protocol.states import KNOWN_LANES, UNSETTLED, Hold, LinkStatus, Operation
+from pushlink.store.plans import LinkGroup, group_links
+from pushlink.store.rows import AttemptRow, LinkRow, SlotRow, columns_of, read_row, read_rows
+from pushlink.store.tables import push_attempt, push_request, push_slot, remote_link
 
 #: Reasons of what is tried again by itself, and yet waits for somebody.
-_IN_VAIN: Final = tuple(sorted(code.value for code in FOR_PEOPLE))
+_IN_VAIN: Final = sorted(code.value for code in FOR_PEOPLE)
+
+#: Where attempts that wait may be found, each by an index of its own; the millions that ended well are in none of them.
+#: Literal, as the planner must see that a partial index covers it.
+_PLACES: Final = (
+    "(hold_code IS NOT NULL OR status IN ('ambiguous_remote_effect', 'terminal_failed'))",
+    "status IN ('pending', 'writeback_pending') AND hold_code IS NULL",
+    "status IN ('processing', 'post_sent', 'writeback_commit_pending') AND hold_code IS NULL",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """How many wait for one reason, and since when the first of them does."""
+
+    kind: Kind
+    code: str
+    rows: int
+    oldest: dt.datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingRow:
-    """One row that waits: an attempt or a link, and its record."""
+    """One row that waits, and its record; `key` is where a page goes on. What is about an attempt has it."""
 
-    cause: str
+    kind: Kind
+    code: str
+    key: str
+    link_key: LinkKey
     attempt: AttemptRow | None
     link: LinkRow | None
     source_object: str
@@ -44,167 +59,276 @@ class WaitingRow:
     since: dt.datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """How many wait for one reason, and since when the first of them does."""
+# ------------------------------------------------------------------------------------------------ what waits
 
-    kind: str  # held, doubtful, failed, refused, retried, stranded or suspended
-    code: str
+_Condition: TypeAlias = sa.ColumnElement[bool]
+
+
+def read_causes(conn: sa.Connection, *, tenant: str | None) -> list[Cause]:
+    """Every cause that rows tell of by themselves, with its count: of one tenant, or of the whole deployment."""
+    found: dict[tuple[str, str], Cause] = {}
+    for source in _SOURCES:
+        where = [] if tenant is None else [source.tenant == tenant]
+        rows = source.select([source.since.label("since")], where).subquery("rows")
+        grouped = sa.select(rows.c.kind, rows.c.code, sa.func.count(), sa.func.min(rows.c.since))
+        for kind, code, count, oldest in conn.execute(grouped.group_by(rows.c.kind, rows.c.code)):
+            known = found.get((kind, code))
+            found[kind, code] = Cause(
+                kind=Kind(kind),
+                code=code,
+                rows=count + (known.rows if known else 0),
+                oldest=min(oldest, known.oldest) if known else oldest,
+            )
+    return [found[cause] for cause in sorted(found)]
+
+
+def read_waiting(
+    conn: sa.Connection, kind: Kind, code: str, *, tenant: str, after: str = "", limit: int
+) -> list[WaitingRow]:
+    """Rows that wait for one reason, behind a key; those that were made first come first."""
+    found = [
+        row
+        for source in _SOURCES
+        for row in source.read(
+            conn, [source.tenant == tenant, source.kind == kind.value, source.code == code, source.key > after], limit
+        )
+    ]
+    return sorted(found, key=lambda row: row.key)[:limit]
+
+
+def read_waiting_of(conn: sa.Connection, keys: Sequence[LinkKey]) -> list[WaitingRow]:
+    """Everything that waits under these keys, and that rows tell of by themselves."""
+    asked = sorted(set(keys))
+    return [row for source in _SOURCES for row in source.read(conn, [source.link_key.in_(asked)], None)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """One statement: where its rows stand, how they are judged, and how they are read."""
+
+    table: sa.FromClause
+    where: tuple[_Condition, ...]
+    kind: sa.ColumnElement[Any]
+    code: sa.ColumnElement[str]
+    key: sa.Column[Any]
+    link_key: sa.Column[Any]
+    tenant: sa.Column[Any]
+    since: sa.ColumnElement[Any]
+    shape: type[AttemptRow | LinkRow]
+    shaped: sa.Table
+
+    def select(self, columns: Sequence[sa.ColumnElement[Any]], where: Sequence[_Condition]) -> sa.Select[Any]:
+        named = (self.kind.label("kind"), self.code.label("code"))
+        statement = sa.select(*columns, *named).select_from(self.table)
+        return statement.where(*self.where, *where, self.kind.is_not(None))
+
+    def read(self, conn: sa.Connection, where: Sequence[_Condition], limit: int | None) -> Iterator[WaitingRow]:
+        shaped = columns_of(self.shape, self.shaped)
+        about = [push_slot.c.source_object, push_slot.c.source_record_id, self.since.label("waits_since")]
+        statement = self.select([*shaped, *about], where).order_by(self.key).limit(limit)
+        for row in conn.execute(statement):
+            item: Any = read_row(self.shape, cast("sa.Row[Any]", row[: len(shaped)]))
+            yield WaitingRow(
+                kind=Kind(row.kind),
+                code=row.code,
+                key=item.id,
+                link_key=item.link_key,
+                attempt=item if isinstance(item, AttemptRow) else None,
+                link=item if isinstance(item, LinkRow) else None,
+                source_object=row.source_object,
+                source_record_id=row.source_record_id,
+                since=row.waits_since,
+            )
+
+
+def _word(condition: _Condition, then: str, otherwise: str) -> sa.ColumnElement[Any]:
+    return sa.case((condition, then), else_=otherwise)
+
+
+def _judged(table: Sequence[Entry], facts: Mapping[Fact, sa.ColumnElement[Any]]) -> sa.ColumnElement[Any]:
+    """The kind of the first entry that a row fits, and null where nobody is needed."""
+    fits = [
+        (sa.and_(*(facts[fact].in_(sorted(words)) for fact, words in entry.where.items())), entry.kind.value)
+        for entry in table
+    ]
+    return sa.case(*fits, else_=None)
+
+
+def _attempt_facts() -> dict[Fact, sa.ColumnElement[Any]]:
+    t, s = push_attempt, push_slot
+    is_still_wanted = sa.and_(t.c.version == s.c.refused_version, s.c.wanted_version == s.c.refused_version)
+    is_refused = sa.and_(sa.or_(t.c.association.is_not(None), is_still_wanted), _is_newest_of_its_kind())
+    return {
+        Fact.OPERATION: t.c.operation,
+        Fact.STATUS: t.c.status,
+        Fact.LANE: _word(t.c.dispatch_lane.in_(sorted(KNOWN_LANES)), "known", "unknown"),
+        Fact.HOLD: sa.case(
+            (t.c.hold_code.is_(None), "none"), (t.c.hold_code.in_(sorted(PATIENT)), "patient"), else_="waiting"
+        ),
+        Fact.REASON: _word(sa.func.coalesce(t.c.reason_code, "").in_(_IN_VAIN), "in_vain", "other"),
+        Fact.VALUES: _word(is_refused, "refused", "other"),
+    }
+
+
+def _is_newest_of_its_kind() -> _Condition:
+    """Whether no later update of the key is about the same: the values, or one association. Later ids sort after it."""
+    later, t = push_attempt.alias("later"), push_attempt
+    same = sa.and_(
+        later.c.link_key == t.c.link_key,
+        later.c.operation == Operation.UPDATE.value,
+        later.c.association.is_not_distinct_from(t.c.association),
+        later.c.id > t.c.id,
+    )
+    return ~sa.select(sa.literal(1)).where(same).exists()
+
+
+def _attempts(place: str) -> _Source:
+    t = push_attempt
+    kind = _judged(attention.ATTEMPTS, _attempt_facts())
+    code = sa.func.coalesce(t.c.hold_code, t.c.reason_code, sa.literal(""))
+    return _Source(
+        table=t.join(push_slot, push_slot.c.link_key == t.c.link_key),
+        where=(sa.text(place),),  # type: ignore[arg-type]
+        kind=kind,
+        code=sa.case((kind == Kind.STRANDED.value, sa.literal("")), else_=code),
+        key=t.c.id,
+        link_key=t.c.link_key,
+        tenant=t.c.tenant,
+        since=t.c.updated_at,
+        shape=AttemptRow,
+        shaped=t,
+    )
+
+
+def _links(
+    status: LinkStatus,
+    *where: _Condition,
+    kind: sa.ColumnElement[Any],
+    code: sa.ColumnElement[str],
+    since: sa.ColumnElement[Any],
+) -> _Source:
+    t = remote_link
+    return _Source(
+        table=t.join(push_slot, push_slot.c.link_key == t.c.slot_key),
+        where=(t.c.status == status.value, *where),
+        kind=kind,
+        code=code,
+        key=t.c.id,
+        link_key=t.c.link_key,
+        tenant=t.c.tenant,
+        since=since,
+        shape=LinkRow,
+        shaped=t,
+    )
+
+
+def _suspended() -> _Source:
+    t = remote_link
+    return _links(
+        LinkStatus.SUSPENDED_DRIFT,
+        kind=sa.literal(Kind.SUSPENDED.value),
+        code=sa.func.coalesce(t.c.reason_code, sa.literal("")),
+        since=t.c.updated_at,
+    )
+
+
+def _records() -> _Source:
+    s = push_slot
+    is_carried = sa.or_(
+        s.c.wanted_version <= s.c.acknowledged_version,
+        s.c.wanted_version <= s.c.refused_version,
+        sa.and_(s.c.wanted_values_digest.is_not(None), s.c.wanted_values_digest == s.c.applied_values_digest),
+    )
+    facts = {
+        Fact.MAPPING: _word(sa.func.coalesce(s.c.wanted_state, "") == "stale_mapping", "stale", "holds"),
+        Fact.WANTED: _word(is_carried, "carried", "newer"),
+    }
+    open_update = sa.select(sa.literal(1)).where(push_attempt.c.update_key == s.c.link_key)
+    kind = _judged(attention.RECORDS, facts)
+    return _links(
+        LinkStatus.FINALIZED,
+        sa.or_(s.c.wanted_state.is_not(None), s.c.wanted_version > s.c.acknowledged_version),
+        ~open_update.exists(),
+        kind=kind,
+        code=_word(kind == Kind.STALE.value, "stale_mapping", ""),
+        since=sa.func.coalesce(s.c.wanted_at, s.c.created_at),
+    )
+
+
+_SOURCES: Final = (*(_attempts(place) for place in _PLACES), _suspended(), _records())
+
+
+# ------------------------------------------------------------------------------------------------ by comparison
+
+
+def group_finalized(conn: sa.Connection, *, tenant: str | None) -> list[LinkGroup]:
+    """Finalized links by what a comparison looks at, without those whose update is held for drift and says so."""
+    return group_links(conn, tenant=tenant, where=_untold())
+
+
+def read_grouped(conn: sa.Connection, groups: Sequence[LinkGroup], *, after: str = "", limit: int) -> list[LinkRow]:
+    """Links of these groups, behind a link's id."""
+    if not groups:
+        return []
+    t = remote_link
+    alike = [sa.and_(*(column.is_not_distinct_from(value) for column, value in group.shared)) for group in groups]
+    statement = sa.select(*columns_of(LinkRow, t)).where(*_untold(), sa.or_(*alike), t.c.id > after)
+    return read_rows(LinkRow, conn.execute(statement.order_by(t.c.id).limit(limit)))
+
+
+def _untold() -> tuple[_Condition, ...]:
+    t, a = remote_link, push_attempt
+    held = sa.select(sa.literal(1)).where(a.c.update_key == t.c.slot_key, a.c.hold_code == Hold.DRIFT.value)
+    return t.c.status == LinkStatus.FINALIZED.value, ~held.exists()
+
+
+def read_freed(conn: sa.Connection, *, tenant: str | None, after: str = "", limit: int) -> list[SlotRow]:
+    """Slots that had a create and have none now, nor a link: whose next save may create again. By link key."""
+    s = push_slot
+    holds_link = sa.select(sa.literal(1)).where(remote_link.c.slot_key == s.c.link_key)
+    holds_create = sa.select(sa.literal(1)).where(push_attempt.c.create_key == s.c.link_key)
+    statement = sa.select(*columns_of(SlotRow, s)).where(
+        s.c.create_ordinal > 0, s.c.link_key > after, ~holds_link.exists(), ~holds_create.exists()
+    )
+    if tenant is not None:
+        statement = statement.where(s.c.tenant == tenant)
+    return read_rows(SlotRow, conn.execute(statement.order_by(s.c.link_key).limit(limit)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubtfulGroup:
+    """Creates in doubt that froze one action."""
+
+    action_digest: Digest
     rows: int
     oldest: dt.datetime
 
 
-def read_causes(conn: sa.Connection, *, tenant: str | None) -> list[Cause]:
-    """Every cause with its count, of attempts and links alike: of one tenant, or of the whole deployment."""
-    t, link = push_attempt, remote_link
-    of_tenant = {table: sa.true() if tenant is None else table.c.tenant == tenant for table in (t, link)}
-    attempts = (
-        sa.select(
-            _kind().label("kind"),
-            sa.func.coalesce(t.c.hold_code, t.c.reason_code, sa.literal("")).label("code"),
-            t.c.updated_at.label("since"),
-        )
-        .join_from(t, push_slot, push_slot.c.link_key == t.c.link_key)
-        .where(of_tenant[t], _waits())
-    )
-    suspended = sa.select(
-        sa.literal("suspended").label("kind"),
-        sa.func.coalesce(link.c.reason_code, sa.literal("")).label("code"),
-        link.c.updated_at.label("since"),
-    ).where(of_tenant[link], link.c.status == LinkStatus.SUSPENDED_DRIFT.value)
-    found = [cause for statement in (attempts, suspended) for cause in _counted(conn, statement)]
-    return sorted(found, key=lambda cause: (cause.kind, cause.code))
-
-
-def _counted(conn: sa.Connection, statement: sa.Select[Any]) -> Iterator[Cause]:
-    rows = statement.subquery("rows")
-    grouped = sa.select(rows.c.kind, rows.c.code, sa.func.count(), sa.func.min(rows.c.since))
-    for kind, code, count, oldest in conn.execute(grouped.group_by(rows.c.kind, rows.c.code)):
-        yield Cause(kind=kind, code=code, rows=count, oldest=oldest)
-
-
-def read_waiting(conn: sa.Connection, cause: Cause, *, tenant: str, limit: int) -> list[WaitingRow]:
-    """The rows that have waited longest for one reason."""
-    if cause.kind == "suspended":
-        return _suspended(conn, cause, tenant, limit)
-    t, s = push_attempt, push_slot
-    code = sa.func.coalesce(t.c.hold_code, t.c.reason_code, sa.literal(""))
-    about = [s.c.source_object, s.c.source_record_id]
-    statement = (
-        sa.select(*columns_of(AttemptRow, t), *about)
-        .join_from(t, s, s.c.link_key == t.c.link_key)
-        .where(t.c.tenant == tenant, _waits(), _kind() == cause.kind, code == cause.code)
-        .order_by(t.c.updated_at, t.c.id)
-        .limit(limit)
-    )
-    rows = []
-    for row in conn.execute(statement):
-        attempt = read_row(AttemptRow, row[: -len(about)])  # type: ignore[arg-type]
-        rows.append(
-            WaitingRow(
-                cause=cause.code,
-                attempt=attempt,
-                link=None,
-                source_object=row.source_object,
-                source_record_id=row.source_record_id,
-                since=attempt.updated_at,
-            )
-        )
-    return rows
-
-
-def _suspended(conn: sa.Connection, cause: Cause, tenant: str, limit: int) -> list[WaitingRow]:
-    t = remote_link
-    statement = (
-        sa.select(*columns_of(LinkRow, t))
-        .where(
-            t.c.tenant == tenant,
-            t.c.status == LinkStatus.SUSPENDED_DRIFT.value,
-            sa.func.coalesce(t.c.reason_code, sa.literal("")) == cause.code,
-        )
-        .order_by(t.c.updated_at, t.c.id)
-        .limit(limit)
-    )
-    links = [read_row(LinkRow, row) for row in conn.execute(statement)]
+def group_doubtful(conn: sa.Connection, *, tenant: str | None) -> list[DoubtfulGroup]:
+    """Every create in doubt, by the action that it froze."""
+    t, r = push_attempt, push_request
+    statement = sa.select(r.c.action_digest, sa.func.count(), sa.func.min(t.c.updated_at))
+    statement = _of_doubtful(statement, tenant).group_by(r.c.action_digest).order_by(r.c.action_digest)
     return [
-        WaitingRow(
-            cause=cause.code,
-            attempt=None,
-            link=link,
-            source_object=link.source_object,
-            source_record_id=link.source_record_id,
-            since=link.updated_at,
-        )
-        for link in links
+        DoubtfulGroup(action_digest=Digest(digest), rows=rows, oldest=oldest)
+        for digest, rows, oldest in conn.execute(statement)
     ]
 
 
-def _kind() -> sa.ColumnElement[str]:
+def read_doubtful(
+    conn: sa.Connection, actions: Sequence[Digest], *, tenant: str, after: str = "", limit: int
+) -> list[AttemptRow]:
+    """Creates in doubt that froze one of these actions, behind an attempt's id."""
     t = push_attempt
-    return sa.case(
-        (t.c.dispatch_lane.not_in(sorted(KNOWN_LANES)), "stranded"),
-        (t.c.hold_code.is_not(None), "held"),
-        (t.c.status == AttemptStatus.AMBIGUOUS_REMOTE_EFFECT.value, "doubtful"),
-        (t.c.status == AttemptStatus.PENDING.value, "retried"),
-        (t.c.operation == Operation.UPDATE.value, "refused"),
-        else_="failed",
+    statement = _of_doubtful(sa.select(*columns_of(AttemptRow, t)), tenant)
+    statement = statement.where(push_request.c.action_digest.in_(sorted(actions)), t.c.id > after)
+    return read_rows(AttemptRow, conn.execute(statement.order_by(t.c.id).limit(limit)))
+
+
+def _of_doubtful(statement: sa.Select[Any], tenant: str | None) -> sa.Select[Any]:
+    t, r = push_attempt, push_request
+    joined = t.join(r, sa.and_(r.c.attempt_id == t.c.id, r.c.freeze == t.c.freeze_count))
+    statement = statement.select_from(joined).where(
+        t.c.operation == Operation.CREATE.value, t.c.status.in_(sorted(status.value for status in UNSETTLED))
     )
-
-
-def _waits() -> sa.ColumnElement[bool]:
-    """Held, in doubt, tried in vain, ended without a remote record, refused as it is wanted, or of an unknown lane."""
-    t, s = push_attempt, push_slot
-    is_open = sa.or_(
-        sa.and_(t.c.operation == Operation.CREATE.value, t.c.status.in_(sorted(BLOCKING))),
-        sa.and_(t.c.operation == Operation.UPDATE.value, t.c.status.in_(sorted(UPDATE_OPEN))),
-    )
-    is_ended = t.c.status == AttemptStatus.TERMINAL_FAILED.value
-    is_refused = sa.or_(
-        sa.and_(t.c.association.is_(None), s.c.wanted_state == "refused_version", t.c.version == s.c.refused_version),
-        sa.and_(t.c.association.is_not(None), _is_newest_call()),
-    )
-    return sa.or_(
-        sa.and_(t.c.hold_code.is_not(None), t.c.hold_code.not_in(_PATIENT)),
-        t.c.status == AttemptStatus.AMBIGUOUS_REMOTE_EFFECT.value,
-        sa.and_(t.c.status == AttemptStatus.PENDING.value, t.c.hold_code.is_(None), t.c.reason_code.in_(_IN_VAIN)),
-        sa.and_(is_ended, t.c.operation == Operation.CREATE.value),
-        sa.and_(is_ended, t.c.operation == Operation.UPDATE.value, is_refused),
-        sa.and_(t.c.dispatch_lane.not_in(sorted(KNOWN_LANES)), is_open),
-    )
-
-
-def _is_newest_call() -> sa.ColumnElement[bool]:
-    """Whether nothing came after an association's call of its own: ids of later attempts sort after it."""
-    later, t = push_attempt.alias("later"), push_attempt
-    same = sa.and_(later.c.link_key == t.c.link_key, later.c.association == t.c.association, later.c.id > t.c.id)
-    return ~sa.select(sa.literal(1)).where(same).exists()
-
-
-# ------------------------------------------------------------------------------------------------ export
-
-#: Rows read at a time by an export.
-PAGE: Final = 500
-
-#: What is exported, and without which columns: no token of a claim, no frozen values.
-_EXPORTED: Final = {
-    "link": (remote_link, frozenset[str]()),
-    "attempt": (push_attempt, frozenset({"claim_token"})),
-    "event": (attempt_event, frozenset[str]()),
-}
-
-
-def read_all(
-    conn: sa.Connection, kind: str, *, tenant: str, after: str | int | None = None
-) -> Iterator[dict[str, Any]]:
-    """Every row of one kind, in the order of its key, beginning behind a key; read in pages, never by offset."""
-    table, hidden = _EXPORTED[kind]
-    columns: Sequence[sa.Column[Any]] = [column for column in table.columns if column.name not in hidden]
-    while True:
-        statement = sa.select(*columns).where(table.c.tenant == tenant)
-        if after is not None:
-            statement = statement.where(table.c.id > after)
-        page = conn.execute(statement.order_by(table.c.id).limit(PAGE)).mappings().all()
-        yield from (dict(row) for row in page)
-        if len(page) < PAGE:
-            return
-        after = page[-1]["id"]
+    return statement if tenant is None else statement.where(t.c.tenant == tenant)

@@ -58,6 +58,9 @@ WAITS: Final = (
     " UNION ALL SELECT 1 FROM pushlink_remote_link WHERE status = 'suspended_drift' LIMIT 1"
 )
 
+#: What the simulated operator takes off the list; newer mappings and saves settle the rest.
+SETTLED_KINDS: Final = frozenset({"doubtful", "failed", "held", "refused", "retried", "stranded", "suspended"})
+
 #: The link of an update that was let go, and both mappings.
 MAY_SEND: Final = (
     "SELECT l.status, l.mapping_fingerprint AS of_link, r.mapping_fingerprint AS of_request"
@@ -481,9 +484,13 @@ class Universe:
             if conn.execute(sa.text(WAITS)).first() is None:
                 return []
             groups = [
-                (tenant, group) for tenant in self.tenants for group in waiting.stuck(conn, tenant=tenant, samples=50)
+                (tenant, group)
+                for tenant in self.tenants
+                for group in waiting.stuck(
+                    conn, world=self.runtime.world, tenant=tenant, samples=50, now=self.clock.now()
+                )
             ]
-        return [(tenant, row) for tenant, group in groups for row in group.rows]
+        return [(tenant, row) for tenant, group in groups if group.kind in SETTLED_KINDS for row in group.rows]
 
     def settle(self, tenant: str, row: Any) -> str:
         """Decide about one row by what is true at the remote."""

@@ -206,6 +206,9 @@ def _show_action(output: Output, action: ActionState) -> None:
         output.say(*(f"  evidence   {name}: {inline_json(item)}" for item in shown))
     if action.cause.next_step:
         output.say(f"  advice     {action.cause.next_step}")
+    for need in action.needs:
+        named = "/".join(part for part in (need.kind, need.code, need.about) if part)
+        output.say(f"  needs      a person: {named}; first {need.first.name}: {need.first.command}", style="bold")
     for verb in action.verbs:
         output.say(f"  may        {verb.name}: {verb.command}", f"               {verb.says}")
 

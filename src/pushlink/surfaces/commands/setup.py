@@ -22,7 +22,7 @@ import typer
 from pushlink.errors import CallerError, ConfigurationError, Finding, PushlinkError
 from pushlink.surfaces import samples
 from pushlink.surfaces.exits import Exit
-from pushlink.surfaces.opening import open_runtime
+from pushlink.surfaces.opening import open_runtime, world_if_any
 from pushlink.surfaces.options import ConfigOption, JsonOption, examples
 from pushlink.surfaces.output import Output, inline_json
 
@@ -220,6 +220,7 @@ def _subject(runtime: Runtime) -> Subject:
         read_objects=names,
         credentials=lambda: runtime.world.credentials,
         now=lambda: dt.datetime.now(dt.UTC),
+        world=lambda: world_if_any(runtime),
         state=lambda: None if runtime.state is None else runtime.state.seen(),
     )
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -15,8 +16,8 @@ import typer
 from pushlink.errors import CallerError
 from pushlink.surfaces.documents import new_file
 from pushlink.surfaces.exits import Exit
-from pushlink.surfaces.opening import open_runtime
-from pushlink.surfaces.options import ConfigOption, JsonOption, TenantOption, examples
+from pushlink.surfaces.opening import open_runtime, world_if_any
+from pushlink.surfaces.options import ConfigOption, JsonOption, LimitOption, PageOption, TenantOption, examples
 from pushlink.surfaces.output import Output, time_shown
 from pushlink.surfaces.who import ReasonOption, TokenFileOption, typing_now
 
@@ -42,6 +43,12 @@ class RoleChoice(StrEnum):
 
 
 def stuck(
+    cause: Annotated[
+        str | None,
+        typer.Option("--cause", metavar="CAUSE", help="Only this one, a page at a time.", show_default=False),
+    ] = None,
+    page: PageOption = None,
+    limit: LimitOption = 50,
     samples: Annotated[int, typer.Option("--samples", min=0, max=200, help="Rows shown of each cause.")] = 5,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help=f"Leave with {Exit.PARKED.value} when anything waits.")
@@ -50,38 +57,53 @@ def stuck(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List everything that waits for a person, by cause, with what may be decided and the command to type.
+    """List everything that waits for a person, by cause, with what may be decided and the safe command to type first.
 
     Remotes that are left alone stand behind it: nobody has to do anything about those.
     """
     from pushlink.operations import waiting
     from pushlink.operations.remotes import held_back
     from pushlink.store.access import reading
+    from pushlink.store.dialect import current_time
 
+    if page is not None and cause is None:
+        raise CallerError("A page is one of a cause.", next_step="name it with --cause")
     output = Output(as_json=as_json)
-    with open_runtime(config) as runtime, reading(runtime.engine) as conn:
-        groups = waiting.stuck(conn, tenant=tenant, samples=samples)
-        remotes = held_back(conn, tenant=tenant, now=runtime.world.clock.now(conn))
+    with open_runtime(config) as runtime:
+        world = world_if_any(runtime)
+        with reading(runtime.engine) as conn:
+            now = current_time(conn) if world is None else world.clock.now(conn)
+            if cause is None:
+                groups = waiting.stuck(conn, world=world, tenant=tenant, samples=samples, now=now)
+            else:
+                groups = (waiting.stuck_page(conn, cause, world=world, tenant=tenant, page=page, limit=limit, now=now),)
+            remotes = held_back(conn, tenant=tenant, now=now)
     if as_json:
         output.document({"groups": groups, "remotes": remotes, "waiting": sum(group.count for group in groups)})
     else:
-        _show_stuck(output, groups)
+        _show_stuck(output, groups, tenant)
         output.say(*(f"{remote.destination_slot_id}: {remote.sentence}" for remote in remotes))
+        if world is None:
+            output.note("the secret or a policy is missing: nothing was compared with the catalogue; see doctor")
     raise typer.Exit(Exit.PARKED if exit_code and groups else Exit.OK)
 
 
-def _show_stuck(output: Output, groups: Sequence[StuckGroup]) -> None:
+def _show_stuck(output: Output, groups: Sequence[StuckGroup], tenant: str) -> None:
     if not groups:
         output.say("Nothing waits for a person.")
     for group in groups:
-        code = f" [{group.code}]" if group.code else ""
-        output.say(f"{group.count} {group.kind}{code}, since {time_shown(group.oldest)}", style="bold yellow")
+        since = f", since {time_shown(group.oldest)}" if group.oldest is not None else ""
+        output.say(f"{group.count} {group.cause}{since}", style="bold yellow")
         output.say(f"  {group.says} {group.reason}".rstrip())
         if group.next_step:
             output.say(f"  advice  {group.next_step}")
         for row in group.rows:
-            output.say(f"  {row.source_object} {row.record_id}, {row.target} {row.target_id}")
-            output.say(*(f"    may {verb.name}: {verb.command}" for verb in row.verbs))
+            output.say(f"  {row.note or f'{row.source_object} {row.record_id}, {row.target} {row.target_id}'}")
+            output.say(f"    first {row.first.name}: {row.first.command}", style="bold")
+            output.say(*(f"    may {verb.name}: {verb.command}" for verb in row.verbs if verb != row.first))
+        if group.next_page is not None:
+            of_tenant = f" --tenant {shlex.quote(tenant)}" if tenant else ""
+            output.note(f"more: pushlink stuck --cause {group.cause} --page {group.next_page}{of_tenant}")
 
 
 def export(
@@ -213,7 +235,11 @@ def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command(epilog=examples("pushlink stuck", "pushlink stuck --exit-code --json"))(stuck)
+    app.command(
+        epilog=examples(
+            "pushlink stuck", "pushlink stuck --exit-code --json", "pushlink stuck --cause held/drift --limit 200"
+        )
+    )(stuck)
     app.command(epilog=examples("pushlink export all.jsonl", "pushlink export - --kind link | gzip > links.jsonl.gz"))(
         export
     )
