@@ -190,13 +190,17 @@ def erase_wanted(conn: sa.Connection, keys: Sequence[str]) -> int:
 def read_prunable(conn: sa.Connection, *, before: dt.datetime, after: str, limit: int) -> list[str]:
     """Updates that ended before that moment and decide nothing, by id.
 
-    The newest update of a key stays, since people are shown it; so does one that nobody could prove anything about, one
-    that a late answer speaks of, and one of a lane that this release does not know.
+    The newest update of a key's values stays, and the newest call of each association, since people are shown them and
+    may have to decide; so does one that nobody could prove anything about, one that a late answer speaks of, and one of
+    a lane that this release does not know.
     """
     t, r = push_attempt, push_response
     newer = t.alias("newer")
     has_newer = sa.exists().where(
-        newer.c.link_key == t.c.link_key, newer.c.operation == Operation.UPDATE.value, newer.c.id > t.c.id
+        newer.c.link_key == t.c.link_key,
+        newer.c.operation == Operation.UPDATE.value,
+        newer.c.association.is_not_distinct_from(t.c.association),
+        newer.c.id > t.c.id,
     )
     has_late = sa.exists().where(r.c.attempt_id == t.c.id, r.c.late)
     statement = sa.select(t.c.id).where(
