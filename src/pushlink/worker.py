@@ -22,7 +22,7 @@ from pushlink.errors import Unavailable
 from pushlink.flows.claim import ClaimOrder, ClaimSteps
 from pushlink.flows.claimed import Claimed
 from pushlink.flows.dispatch import flow_of
-from pushlink.flows.drivers import Database, GroupingDriver
+from pushlink.flows.drivers import Database, GroupingDriver, is_transient
 from pushlink.flows.guarding import check_in, database_of
 from pushlink.flows.reserve import WAKE_CHANNEL
 from pushlink.flows.starting import StartChecks
@@ -115,9 +115,7 @@ class Worker:
         listener: Listener | None = None
         listening: asyncio.Task[None] | None = None
         try:
-            await driver.call(self._starts.check, None)
-            self._checked_at = time.monotonic()
-            await asyncio.to_thread(self._check_in, database)
+            await self._begin(driver, database)
             listener = listen(self._engine, WAKE_CHANNEL)
             listening = asyncio.create_task(self._listen(listener))
             while not self._stop.is_set():
@@ -136,6 +134,19 @@ class Worker:
             self._report(driver, 0)
             await self._transport.close()
         return self.tally
+
+    async def _begin(self, driver: GroupingDriver, database: Database) -> None:
+        """Look at what a worker must not begin with; a database that others keep busy just now is asked again."""
+        while True:
+            try:
+                await driver.call(self._starts.check, None)
+                self._checked_at = time.monotonic()
+                return await asyncio.to_thread(self._check_in, database)
+            except sa.exc.DBAPIError as error:
+                if self._stop.is_set() or not is_transient(error):
+                    raise
+                log.warning("the database is busy (%s); the worker waits to begin", type(error).__name__)
+                await asyncio.sleep(OUTAGE_PAUSE_S)
 
     def _check_in(self, database: Database) -> None:
         """Compare the database with what this machine knows of it, and say what that means."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 
 from flows.stage import USER, MakeStage, Stage, pack_with, profile_of, without_mirror
 from pushlink.adapters.clock_ids import DatabaseClock
@@ -570,4 +572,25 @@ def test_a_worker_that_upgrades_have_left_behind_claims_no_more(
     with pytest.raises(ConfigurationError, match=f"this release knows {head()}") as caught:
         asyncio.run(asyncio.wait_for(run(), 60))
     assert caught.value.code is Code.SCHEMA_OUTDATED
+    assert stage.attempt()["status"] == "finalized"
+
+
+@pytest.mark.rule("D-44")
+def test_a_worker_waits_to_begin_while_another_writer_holds_the_file(
+    sqlite_url: str, tmp_path: Path, open_engine: Callable[[str], sa.Engine], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that is locked for longer than a statement waits is no reason to end: the worker asks again."""
+    stage = Stage(open_engine(sqlite_url), tmp_path, pack=without_mirror(), clock=DatabaseClock())
+    stage.save(1, **ADA)
+    others = open_engine(sqlite_url)
+    stage.engine.dispose()
+    event.listen(stage.engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout=20"))
+    waits = threading.Event()
+    caplog.set_level(logging.WARNING, "pushlink.worker")
+    caplog.handler.addFilter(lambda record: waits.set() or True if "waits to begin" in record.message else True)
+    worker = threading.Thread(target=lambda: asyncio.run(stage.runtime.worker().run(until_idle=True)))
+    with others.begin():
+        worker.start()
+        assert waits.wait(30)
+    worker.join(60)
     assert stage.attempt()["status"] == "finalized"

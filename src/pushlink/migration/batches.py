@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from pushlink.errors import Contended
-from pushlink.store.access import Connection, Engine, writing
+from pushlink.store import access
+from pushlink.store.access import Connection, Engine
 from pushlink.store.dialect import bound_lock_waits
 
 #: Rows of one statement, or of one transaction where each batch has its own: large enough that neither counts, small
@@ -16,9 +17,6 @@ SIZE: Final = 500
 
 #: How long one lock is waited for. Saves and workers hold theirs for milliseconds.
 LOCK_WAIT_MS: Final = 2_000
-
-#: How often a batch is tried before the run stops, to be gone on with.
-TRIES_MAX: Final = 5
 
 T = TypeVar("T")
 
@@ -32,17 +30,16 @@ def batches(items: Iterable[T]) -> Iterator[list[T]]:
 
 def commit(engine: Engine, work: Callable[[Connection], T]) -> T:
     """Run `work` in a transaction of its own whose waits are bounded; raises `Contended` when no try found room."""
-    for left in reversed(range(TRIES_MAX)):
-        try:
-            with writing(engine) as conn:
-                bound_lock_waits(conn, LOCK_WAIT_MS)
-                return work(conn)
-        except Contended as error:
-            if left == 0:
-                raise Contended(
-                    "Somebody else's transaction holds a row of this operation.",
-                    evidence=error.evidence,
-                    next_step="what was committed so far stays; the same command goes on",
-                ) from error
-    msg = "a batch is tried at least once"
-    raise TypeError(msg)
+
+    def bounded(conn: Connection) -> T:
+        bound_lock_waits(conn, LOCK_WAIT_MS)
+        return work(conn)
+
+    try:
+        return access.commit(engine, bounded)
+    except Contended as error:
+        raise Contended(
+            "Somebody else's transaction holds a row of this operation.",
+            evidence=error.evidence,
+            next_step="what was committed so far stays; the same command goes on",
+        ) from error

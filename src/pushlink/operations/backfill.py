@@ -11,15 +11,15 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from pushlink.errors import Code, Contended
+from pushlink.errors import Code
 from pushlink.flows.apart import save_apart
 from pushlink.flows.outcomes import Deferred, Outcome, Queued, Refused, Reserved, Unchanged
 from pushlink.ports import Clock, Ids, RecordRef, RecordScan, ScannedRow
-from pushlink.store.access import Connection, Engine, reading, writing
+from pushlink.store.access import Connection, Engine, commit, reading
 from pushlink.store.backfill import (
     BackfillRow,
     Counts,
@@ -110,14 +110,14 @@ class Backfill:
                 end_backfill(conn, lock_backfill(conn, known.id).id, now=now)
             return Begun(run=open_backfill(conn, self._new(conn, asked, now), now=now), resumed=False)
 
-        return self._again(begin)
+        return commit(self._engine, begin, tries=TRIES_MAX)
 
     def step(self, run: BackfillRow, *, batch: int) -> BackfillRow:
         """Save the next `batch` rows, or end the run when there are none; answers with the run as it stands then.
 
         Raises `Contended` when other writers leave no room: nothing is lost, call it again.
         """
-        return self._again(lambda conn: self._batch(conn, run.id, batch))
+        return commit(self._engine, lambda conn: self._batch(conn, run.id, batch), tries=TRIES_MAX)
 
     def progress(self, run: BackfillRow) -> Progress:
         """What is known of a run now; it costs a walk over what was reserved since it began."""
@@ -171,16 +171,6 @@ class Backfill:
         refusals = [*_unusable(rows), *_refused(outcomes)]
         replace_refusals(conn, run, [row.shown for row in rows], refusals, now=now)
         return advance_backfill(conn, run.id, _counts(rows, outcomes), scanned_to=rows[-1].place, now=now)
-
-    def _again(self, work: Callable[[Connection], T]) -> T:
-        for left in reversed(range(TRIES_MAX)):
-            try:
-                with writing(self._engine) as conn:
-                    return work(conn)
-            except Contended:
-                if left == 0:
-                    raise
-        raise Contended("The database is busy with somebody else's transaction.", next_step="run it again")
 
 
 def _unusable(rows: Sequence[ScannedRow]) -> Iterator[RefusalRow]:

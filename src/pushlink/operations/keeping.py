@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from pushlink.errors import CallerError, ConfigurationError
 from pushlink.flows.world import World
-from pushlink.ports import Vault
+from pushlink.ports import Clock, Vault
 from pushlink.protocol.sealing import UNREAD, Unread, reply_binding
 from pushlink.protocol.snapshots import write_time
 from pushlink.store import upkeep
-from pushlink.store.access import Connection, Engine, reading, writing
+from pushlink.store.access import Connection, Engine, commit, reading
 from pushlink.store.audit import OperatorAction, record_actions
-from pushlink.store.rows import SlotRow
+from pushlink.store.rows import RequestRow, SlotRow
 from pushlink.store.sealing import open_body, open_values, seal_reply, seal_request, seal_values
 from pushlink.store.upkeep import ReplyBody
 
@@ -92,8 +93,7 @@ class Run:
             after=dict(counts),
             evidence=evidence,
         )
-        with writing(self.engine) as conn:
-            record_actions(conn, [action], now=self.world.clock.now(conn))
+        commit(self.engine, lambda conn: record_actions(conn, [action], now=self.world.clock.now(conn)))
 
 
 # ------------------------------------------------------------------------------------------------ sealing anew
@@ -127,52 +127,65 @@ def rekey(run: Run) -> Rekeyed:
     )
 
 
+_Delete: TypeAlias = Callable[[Connection, Sequence[str]], Mapping[str, int]]
 _Batch: TypeAlias = tuple[str, int, list[str]]
 
 
 def _requests(run: Run, vault: Vault, key: str) -> Iterator[_Batch]:
     after = ("", 0)
-    while True:
-        with writing(run.engine) as conn:
-            rows = upkeep.read_requests_of_other_keys(conn, key, after=after, limit=run.batch)
-            opened = [(row, open_body(vault, row)) for row in rows]
-            fit = [seal_request(vault, replace(row, body=body)) for row, body in opened if isinstance(body, bytes)]
-            upkeep.write_request_bodies(conn, fit)
-        if not rows:
-            return
-        after = (rows[-1].attempt_id, rows[-1].freeze)
+
+    def seal(conn: Connection) -> tuple[list[RequestRow], int, list[str]]:
+        rows = upkeep.read_requests_of_other_keys(conn, key, after=after, limit=run.batch)
+        opened = [(row, open_body(vault, row)) for row in rows]
+        fit = [seal_request(vault, replace(row, body=body)) for row, body in opened if isinstance(body, bytes)]
+        upkeep.write_request_bodies(conn, fit)
         failed = [f"request {r.attempt_id}/{r.freeze}: {UNREAD[b]}" for r, b in opened if isinstance(b, Unread)]
-        yield "requests", len(fit), failed
+        return rows, len(fit), failed
+
+    while (done := commit(run.engine, seal))[0]:
+        rows, count, failed = done
+        after = (rows[-1].attempt_id, rows[-1].freeze)
+        yield "requests", count, failed
 
 
 def _replies(run: Run, vault: Vault, key: str) -> Iterator[_Batch]:
     after = 0
-    while True:
-        with writing(run.engine) as conn:
-            rows = upkeep.read_replies_of_other_keys(conn, key, after=after, limit=run.batch)
-            opened = [(row, _open_reply(vault, row)) for row in rows]
-            fit = [_sealed_reply(vault, row, body) for row, body in opened if isinstance(body, bytes)]
-            upkeep.write_reply_bodies(conn, fit)
-        if not rows:
-            return
+
+    def seal(conn: Connection) -> tuple[list[ReplyBody], int, list[str]]:
+        rows = upkeep.read_replies_of_other_keys(conn, key, after=after, limit=run.batch)
+        opened = [(row, _open_reply(vault, row)) for row in rows]
+        fit = [_sealed_reply(vault, row, body) for row, body in opened if isinstance(body, bytes)]
+        upkeep.write_reply_bodies(conn, fit)
+        return (
+            rows,
+            len(fit),
+            [f"reply {r.id} of {r.attempt_id}: {UNREAD[b]}" for r, b in opened if isinstance(b, Unread)],
+        )
+
+    while (done := commit(run.engine, seal))[0]:
+        rows, count, failed = done
         after = rows[-1].id
-        failed = [f"reply {r.id} of {r.attempt_id}: {UNREAD[b]}" for r, b in opened if isinstance(b, Unread)]
-        yield "replies", len(fit), failed
+        yield "replies", count, failed
 
 
 def _wanted(run: Run, vault: Vault, key: str) -> Iterator[_Batch]:
     after = ""
-    while True:
-        with writing(run.engine) as conn:
-            rows = upkeep.read_wanted_of_other_keys(conn, key, after=after, limit=run.batch)
-            opened = [(row, open_values(vault, row)) for row in rows]
-            fit = [(r, *_sealed_values(vault, r, text)) for r, text in opened if not isinstance(text, Unread)]
-            upkeep.write_wanted_values(conn, fit)
-        if not rows:
-            return
+
+    def seal(conn: Connection) -> tuple[list[SlotRow], int, list[str]]:
+        rows = upkeep.read_wanted_of_other_keys(conn, key, after=after, limit=run.batch)
+        opened = [(row, open_values(vault, row)) for row in rows]
+        fit = [(r, *_sealed_values(vault, r, text)) for r, text in opened if not isinstance(text, Unread)]
+        upkeep.write_wanted_values(conn, fit)
+        return (
+            rows,
+            len(fit),
+            [f"values of {r.link_key}: {UNREAD[text]}" for r, text in opened if isinstance(text, Unread)],
+        )
+
+    while (done := commit(run.engine, seal))[0]:
+        rows, count, failed = done
         after = rows[-1].link_key
-        failed = [f"values of {r.link_key}: {UNREAD[text]}" for r, text in opened if isinstance(text, Unread)]
-        yield "wanted", len(fit), failed
+        yield "wanted", count, failed
 
 
 def _open_reply(vault: Vault, row: ReplyBody) -> bytes | Unread:
@@ -200,16 +213,13 @@ def erase(run: Run, *, days: int | None) -> Removed:
     for ids in _batches(run, upkeep.read_erasable, before):
         counts["attempts"] += len(ids)
         if not run.dry_run:
-            with writing(run.engine) as conn:
-                requests, replies = upkeep.erase_contents(conn, ids, now=run.world.clock.now(conn))
-            counts += Counter(requests=requests, replies=replies)
+            counts += commit(run.engine, partial(_erase, run.world.clock, ids))
         run.told(counts)
     for keys in _batches(run, upkeep.read_erasable_wanted, before):
         if run.dry_run:
             counts["wanted"] += len(keys)
         else:
-            with writing(run.engine) as conn:
-                counts["wanted"] += upkeep.erase_wanted(conn, keys)
+            counts["wanted"] += commit(run.engine, partial(upkeep.erase_wanted, keys=keys))
         run.told(counts)
     run.audit("erase", "contents", write_time(before), counts)
     return Removed(before=before, counts=dict(counts), is_dry_run=run.dry_run)
@@ -227,11 +237,19 @@ def prune(run: Run, *, days: int | None) -> Removed:
             if run.dry_run:
                 counts[name] += len(ids)
             else:
-                with writing(run.engine) as conn:
-                    counts += Counter(delete(conn, ids))
+                counts += commit(run.engine, partial(_delete, delete, ids))
             run.told(counts)
     run.audit("prune", "rows", write_time(before), counts)
     return Removed(before=before, counts=dict(counts), is_dry_run=run.dry_run)
+
+
+def _erase(clock: Clock, ids: Sequence[str], conn: Connection) -> Counter[str]:
+    requests, replies = upkeep.erase_contents(conn, ids, now=clock.now(conn))
+    return Counter(requests=requests, replies=replies)
+
+
+def _delete(delete: _Delete, ids: Sequence[str], conn: Connection) -> Counter[str]:
+    return Counter(delete(conn, ids))
 
 
 def _cutoff(run: Run, days: int | None, setting: str) -> dt.datetime:

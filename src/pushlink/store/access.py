@@ -7,8 +7,8 @@ at this release's schema is refused before anything is read from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeAlias, TypeVar
+from contextlib import contextmanager, suppress
+from typing import Final, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
@@ -21,6 +21,9 @@ Connection: TypeAlias = sa.Connection
 Engine: TypeAlias = sa.Engine
 
 T = TypeVar("T")
+
+#: How often a transaction of pushlink's own is begun, as long as it loses to others.
+TRIES_MAX: Final = 5
 
 
 @contextmanager
@@ -39,6 +42,18 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
     with translated(), engine.begin() as conn:
         require_current(conn)
         yield conn
+
+
+def commit(engine: sa.Engine, work: Callable[[sa.Connection], T], *, tries: int = TRIES_MAX) -> T:
+    """What `work` answers in a transaction of its own, which is run again when it lost to somebody else's.
+
+    Raises `Contended` when it lost each time.
+    """
+    for _ in range(tries - 1):
+        with suppress(Contended), writing(engine) as conn:
+            return work(conn)
+    with writing(engine) as conn:
+        return work(conn)
 
 
 def made(make: Callable[[], T]) -> T:

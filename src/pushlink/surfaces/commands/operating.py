@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pushlink.bootstrap import Runtime
     from pushlink.operations.actions import Done, OperatorTerms
     from pushlink.operations.actions_bulk import Bulk
+    from pushlink.store.access import Connection
 
 AttemptArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="ATTEMPT", help="The attempt's id, as `explain` and `attempts` show it.")
@@ -53,12 +54,13 @@ def _decide(verb: Verb, target_id: str, typed: _Typed, **more: Any) -> None:
     """Make one decision in a transaction of its own, and show what it changed."""
     from pushlink.operations.actions import Decision, act
     from pushlink.operations.principals import Role
-    from pushlink.store.access import writing
+    from pushlink.store.access import commit
 
     output = Output(as_json=typed.as_json)
     with open_runtime(typed.config) as runtime:
         world, tenant = runtime.world, typed.tenant
-        with writing(runtime.engine) as conn:
+
+        def decide(conn: Connection) -> Done:
             now = world.clock.now(conn)
             who = typing_now(conn, typed.token_file, now=now).require(Role.OPERATOR, tenant=tenant)
             decision = Decision(
@@ -71,7 +73,9 @@ def _decide(verb: Verb, target_id: str, typed: _Typed, **more: Any) -> None:
                 approver=approving(conn, typed.approver_file, tenant=tenant, now=now),
                 **more,
             )
-            done = act(conn, world, decision, terms=_terms(runtime), now=now)
+            return act(conn, world, decision, terms=_terms(runtime), now=now)
+
+        done = commit(runtime.engine, decide)
     _show_done(output, done, tenant)
 
 
