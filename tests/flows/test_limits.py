@@ -66,6 +66,9 @@ def destinations(claimed: Sequence[Claimed]) -> set[str]:
         ("credential", {"credential_ref": "env:OTHER"}, {"dest-1"}),
         ("remote_account", {"credential_ref": "env:OTHER"}, {"dest-1", "dest-2"}),
         ("remote_account", {"destination_scope": "other"}, {"dest-1"}),
+        ("endpoint", {"destination_scope": "other", "credential_ref": "env:OTHER"}, {"dest-1", "dest-2"}),
+        ("endpoint", {"base_url": "https://other.example.com/v2"}, {"dest-1"}),
+        ("record", {}, set()),
     ],
 )
 def test_a_throttle_holds_back_whom_its_scope_names(
@@ -81,6 +84,19 @@ def test_a_throttle_holds_back_whom_its_scope_names(
     stage.clock_forward(seconds=100)  # past every lease, within the wait
     stage.save_all(2, name="Bob", email="b@example.com")
     assert destinations(stage.claim(by=stage.worker())) == {"dest-1", "dest-2"} - held
+
+
+def test_a_throttle_of_one_record_lets_that_record_alone_wait(make_stage: MakeStage) -> None:
+    """It is sent again when its time has come; the destination is never left alone."""
+    stage = make_stage(pack=limited({}, rate_limit={"scope": "record"}))
+    saved(stage, 2)
+    stage.remote.script.next(verbs.answer(429, headers=[("Retry-After", "600")]))
+    stage.run(stage.claim(1))
+    assert len(stage.claim(by=stage.worker())) == 1
+    stage.clock_forward(seconds=599)
+    assert [item.attempt.send_count for item in stage.claim()] == [0]
+    stage.clock_forward(seconds=200)
+    assert [item.attempt.send_count for item in stage.claim()].count(1) == 1
 
 
 @pytest.mark.rule("D-33", "C-061")
@@ -120,7 +136,9 @@ def test_no_more_requests_are_under_way_than_the_profile_allows(make_stage: Make
 
 
 @pytest.mark.rule("D-33")
-@pytest.mark.parametrize(("scope", "each"), [("destination", 2), ("credential", 1), ("remote_account", 1)])
+@pytest.mark.parametrize(
+    ("scope", "each"), [("record", 2), ("destination", 2), ("credential", 1), ("remote_account", 1), ("endpoint", 1)]
+)
 def test_a_limit_is_counted_over_its_scope(make_stage: MakeStage, scope: str, each: int) -> None:
     """Two destinations with two requests each, or with two together."""
     change = {"limits": {"max_concurrency": 2}, "rate_limit": {"scope": scope}}

@@ -198,6 +198,23 @@ CASES = [
     Case("base-url", in_profile("base_url", "https://api.example.com/v2#top"), "profiles.main.base_url"),
     Case("base-url", in_profile("base_url", "https://api.example.com:99999"), "profiles.main.base_url"),
     Case("base-url", in_profile("base_url", "https://"), "profiles.main.base_url"),
+    Case(
+        "base-url",
+        in_profile("base_url", "https://{region}.api.example.com"),
+        "profiles.main.base_url",
+        both(
+            in_profile("base_url", "https://{region}.api.example.com/{realm}"),
+            in_profile("variables", {"region": "eu", "realm": "r1"}),
+        ),
+    ),
+    Case(
+        "base-url",
+        both(
+            in_profile("base_url", "https://{region}.example.com"),
+            in_profile("variables", {"region": "us@evil.example.com"}),
+        ),
+        "profiles.main.base_url",
+    ),
     Case("base-url", in_profile("base_url", "https://api.example.com/a/../b"), "profiles.main.base_url"),
     Case(
         "base-url",

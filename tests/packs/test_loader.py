@@ -69,6 +69,24 @@ def test_a_sound_document_becomes_a_pack_with_text_versions_and_tuples() -> None
     assert load_pack_text(GOOD) == pack
 
 
+def test_variables_in_an_address_are_filled_when_the_file_is_read() -> None:
+    """The pack, its sandbox and its digest have whole addresses: as if they had been written out."""
+    [line] = [line for line in GOOD.splitlines() if "base_url" in line]
+    indent = line[: len(line) - len(line.lstrip())]
+    place = indent + "base_url: https://{dc}.api.example.com/{version}"
+    more = f"{indent}variables: {{dc: us1, version: v3}}"
+    sandbox = indent + 'sandbox: {base_url: "https://{dc}.sandbox.example.com", variables: {dc: eu1}}'
+    pack = read_pack_text(GOOD.replace(line, f"{place}\n{more}\n{sandbox}")).pack
+    [profile] = pack.profiles.values()
+    assert profile.base_url == "https://us1.api.example.com/v3"
+    assert profile.sandbox is not None
+    assert profile.sandbox.base_url == "https://eu1.sandbox.example.com"
+    written = place.replace("{dc}", "us1").replace("{version}", "v3")
+    elsewhere = sandbox.replace("https://{dc}", "https://eu1")
+    spelled = read_pack_text(GOOD.replace(line, f"{written}\n{more}\n{elsewhere}")).pack
+    assert spelled.document() == pack.document()
+
+
 MISTAKES = {
     "a missing key stands at what should hold it": (
         changed("          path: /things\n", ""),

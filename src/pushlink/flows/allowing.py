@@ -95,7 +95,8 @@ class Allowing:
         trying = [place for place, state in sorted(circuits.items()) if state.is_half_open(now)]
         for place in trying:
             circuits[place] = lock_circuit(conn, place)
-        counts = count_under_way(conn) if trying or any(cap.limits.max_concurrency for cap in shares.values()) else {}
+        has_counts = trying or any(cap.limits.max_concurrency for cap in shares.values())
+        counts = count_under_way(conn, now=now) if has_counts else {}
         for place, state in circuits.items():
             if state.is_open(now):
                 of_place[place] = 0
@@ -163,14 +164,17 @@ def share_of(place: Place, profile: ProfileContract) -> Share:
             return Share(tenant=tenant, name=f"credential {profile.credential_ref or ''}")
         case "remote_account":
             return Share(tenant=tenant, name=f"remote_account {profile.base_url} {profile.destination_scope}")
-        case "destination":
+        case "endpoint":
+            return Share(tenant=tenant, name=f"endpoint {profile.base_url}")
+        case "destination" | "record":
             return Share(tenant=tenant, name=f"destination {destination}")
 
 
 def _shares(throttled: ProfileContract, other: ProfileContract, share: Share) -> bool:
     """Whether another profile's destination is held back too, whatever that profile says of its own scope."""
     same_scope = other.model_copy(update={"rate_limit": throttled.rate_limit})
-    return throttled.rate_limit.scope != "destination" and share_of((share.tenant, ""), same_scope) == share
+    is_wide = throttled.rate_limit.scope not in ("destination", "record")
+    return is_wide and share_of((share.tenant, ""), same_scope) == share
 
 
 def caps_of(catalog: ActiveCatalog) -> Mapping[Place, Cap]:

@@ -30,7 +30,7 @@ from pushlink.flows.claimed import (
 )
 from pushlink.flows.drifting import Drifting
 from pushlink.flows.drivers import is_transient
-from pushlink.flows.lookups_due import LookUpDue, StampLookUpDue, lookups_due, stamp_lookups_due
+from pushlink.flows.lookups_due import LookUpDue, ReadDue, StampLookUpDue, allowed_lookups
 from pushlink.flows.picking import pick_due, pick_of
 from pushlink.flows.recover import RECOVERED_MAX, recover_claims
 from pushlink.flows.replaying import Trust, current_create, prospect_of
@@ -49,6 +49,7 @@ from pushlink.store import associations, attempts, claims, lifecycle, links, req
 from pushlink.store.active import ActiveCatalog
 from pushlink.store.attempts import LookUpClaim, SetHold
 from pushlink.store.catalog import Deployment, read_deployment
+from pushlink.store.circuits import Place
 from pushlink.store.claims import Turn
 from pushlink.store.credential_states import CredentialKey, read_refused
 from pushlink.store.decisions import read_vouched
@@ -143,24 +144,20 @@ class ClaimSteps:
         limit = min(order.limit for order in orders) if orders else 0
         if not limit:
             return []
-        answered = claims.read_answered(conn, lanes, limit=limit, now=now)
-        looked_for = claims.read_looked_for(conn, lanes, limit=limit, now=now)
-        return self._take_lookups(conn, answered, looked_for, line, now)
+
+        def read(without: frozenset[Place]) -> tuple[list[AttemptRow], list[AttemptRow]]:
+            answered = claims.read_answered(conn, lanes, limit=limit, without=without, now=now)
+            return answered, claims.read_looked_for(conn, lanes, limit=limit, without=without, now=now)
+
+        return self._take_lookups(conn, read, limit, line, now)
 
     def _take_lookups(
-        self,
-        conn: sa.Connection,
-        answered: Sequence[AttemptRow],
-        looked_for: Sequence[AttemptRow],
-        line: str,
-        now: dt.datetime,
+        self, conn: sa.Connection, read: ReadDue, limit: int, line: str, now: dt.datetime
     ) -> list[Claimed]:
         """Take those of these rows that a look-up is made for, by their answer or by their stamp."""
-        due = lookups_due(self._world, conn, answered, timeline=line)
-        by_stamp = stamp_lookups_due(self._world, conn, [*answered, *looked_for], timeline=line, now=now)
-        # What no contract looks for any more is left to people.
-        attempts.schedule_lookups(conn, [row for row in looked_for if row.id not in by_stamp], None)
-        asked: list[LookUpDue | StampLookUpDue] = [*due.values(), *by_stamp.values()]
+        asked = allowed_lookups(self._world, conn, read, self._allowing, limit=limit, timeline=line, now=now)
+        due = {each.row.id: each for each in asked if isinstance(each, LookUpDue)}
+        by_stamp = {each.row.id: each for each in asked if isinstance(each, StampLookUpDue)}
         until = now + dt.timedelta(milliseconds=self._world.terms.lease_ms)
         taken = attempts.claim_lookups(
             conn,

@@ -47,6 +47,7 @@ from pushlink.protocol.waiting import ASSOCIATION_HOLDS
 from pushlink.store import attempts
 from pushlink.store.attempts import SetHold
 from pushlink.store.catalog import read_deployment
+from pushlink.store.circuits import Place
 from pushlink.store.dialect import timeline
 from pushlink.store.rows import AttemptRow
 
@@ -116,13 +117,13 @@ class InlineClaims(ClaimSteps):
 
     def _claim_order(self, conn: sa.Connection, order: InlineOrder, revision: int, now: dt.datetime) -> list[Claimed]:
         line = timeline(conn)
-        asked = self._take_lookups(
-            conn,
-            [row for row in _ours(conn, order) if may_be_looked_up(row.operation, row.status) and _is_dead(row, now)],
-            [row for row in _ours(conn, order) if _is_looked_for(row, now)],
-            line,
-            now,
-        )
+
+        def read(without: frozenset[Place]) -> tuple[list[AttemptRow], list[AttemptRow]]:
+            ours = [row for row in _ours(conn, order) if (row.tenant, row.destination_slot_id) not in without]
+            answered = [row for row in ours if may_be_looked_up(row.operation, row.status) and _is_dead(row, now)]
+            return answered, [row for row in ours if _is_looked_for(row, now)]
+
+        asked = self._take_lookups(conn, read, len(order.keys), line, now)
         dead = [row for row in _ours(conn, order) if _is_dead(row, now)]
         moves = recoveries_of(self._world, conn, dead, timeline=line, actor=self._incarnation, now=now)
         make_recoveries(conn, moves, now=now)

@@ -13,7 +13,7 @@ from pushlink.errors import Code, ProtocolViolation
 from pushlink.flows.claimed import ClaimedLookup, ClaimedStampLookup
 from pushlink.flows.create import link_of, mirror_tx, record_tx, writeback_of
 from pushlink.flows.effects import Flow, Send, Tx
-from pushlink.flows.sending import throttle_of
+from pushlink.flows.sending import health_of, throttle_of
 from pushlink.flows.step_items import Answer, ClaimGone, Recorded, Settle, Waiting
 from pushlink.flows.steps import Steps
 from pushlink.ports import WireRequest
@@ -143,6 +143,7 @@ def looked_up(
         writeback=writeback,
         values_digest=claimed.request.values_digest,
         throttle=throttle_of(claimed, claimed.profile, verdict),
+        health=health_of(claimed, claimed.profile, reply, verdict, is_read=verdict.code is not Code.THROTTLED),
     )
 
 

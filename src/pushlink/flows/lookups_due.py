@@ -7,18 +7,21 @@ is not among them: recovery parks it.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import sqlalchemy as sa
 
+from pushlink.flows.allowing import Allowing
 from pushlink.flows.replaying import prospects
 from pushlink.flows.world import World
 from pushlink.protocol.lookups import BY_STAMP, Shown, lookup_named, may_be_looked_up, name_after, row_of
 from pushlink.protocol.replies import Disposition
 from pushlink.protocol.snapshots import ActionSnapshot, AttemptId, ProfileSnapshot
 from pushlink.protocol.states import UNSETTLED
-from pushlink.store import requests, responses
+from pushlink.store import attempts, requests, responses
+from pushlink.store.circuits import Place
 from pushlink.store.responses import KeptReply
 from pushlink.store.rows import AttemptRow, RequestRow
 
@@ -107,6 +110,53 @@ def stamp_lookups_due(
             misses=_misses(replies),
         )
     return due
+
+
+#: Reads the rows that may be looked up now, but for those of some destinations: with a stored answer, and in doubt.
+ReadDue: TypeAlias = Callable[[frozenset[Place]], tuple[Sequence[AttemptRow], Sequence[AttemptRow]]]
+
+
+def allowed_lookups(
+    world: World,
+    conn: sa.Connection,
+    read: ReadDue,
+    allowing: Allowing,
+    *,
+    limit: int,
+    timeline: str,
+    now: dt.datetime,
+) -> list[LookUpDue | StampLookUpDue]:
+    """The look-ups that are due and that their remotes take now, `limit` at most; what they take of rates is used up.
+
+    A destination that takes no more is left out of the next read, so that what waits for it hides nobody else's.
+    """
+    answered, looked_for = read(frozenset())
+    if not answered and not looked_for:
+        return []
+    budget = allowing.budget(conn, world.catalog.read(conn), rows_max=limit, now=now)
+    found: dict[AttemptId, LookUpDue | StampLookUpDue] = {}
+    full: frozenset[Place] = frozenset()
+    while answered or looked_for:
+        due: dict[AttemptId, LookUpDue | StampLookUpDue] = {
+            **stamp_lookups_due(world, conn, [*answered, *looked_for], timeline=timeline, now=now),
+            **lookups_due(world, conn, answered, timeline=timeline),
+        }
+        # What no contract looks for any more is left to people.
+        attempts.schedule_lookups(conn, [row for row in looked_for if row.id not in due], None)
+        before = full
+        for each in due.values():
+            place = (each.row.tenant, each.row.destination_slot_id)
+            if each.row.id in found or place in full:
+                continue
+            if len(found) < limit and budget.takes(place):
+                found[each.row.id] = each
+            elif budget.is_used_up(place):
+                full |= {place}
+        if full == before or len(found) >= limit:
+            break
+        answered, looked_for = read(full)
+    allowing.settle(conn, budget, now=now)
+    return list(found.values())
 
 
 def _asks_whose(answer: KeptReply | None) -> bool:

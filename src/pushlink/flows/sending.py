@@ -153,7 +153,7 @@ def answer_of(
         look_up_after_ms=0 if verdict.disposition is Disposition.LOOK_UP else None,
         look_for_after_ms=look_for_after_ms,
         throttle=throttle_of(owned, profile, verdict),
-        health=_health(owned, profile, reply, verdict),
+        health=health_of(owned, profile, reply, verdict),
         remote_version=verdict.remote_version,
     )
 
@@ -169,6 +169,8 @@ def throttle_of(owned: Owned, profile: ProfileSnapshot, verdict: Verdict) -> Thr
     """What an answer says to everybody who would ask this remote next: too much, or that it cannot be trusted now."""
     if verdict.code not in _OF_THE_DESTINATION:
         return None
+    if verdict.code is Code.THROTTLED and profile.contract.rate_limit.scope == "record":
+        return None  # the attempt alone waits
     asked = verdict.retry_after_ms
     return Throttle(
         tenant=owned.attempt.tenant,
@@ -180,15 +182,20 @@ def throttle_of(owned: Owned, profile: ProfileSnapshot, verdict: Verdict) -> Thr
     )
 
 
-def _health(owned: Owned, profile: ProfileSnapshot, reply: StoredReply, verdict: Verdict) -> Health | None:
-    """Whether the remote failed, as far as this reply tells: no answer, or a 5xx whose meaning nobody declared."""
+def health_of(
+    owned: Owned, profile: ProfileSnapshot, reply: StoredReply, verdict: Verdict, *, is_read: bool = False
+) -> Health | None:
+    """Whether the remote failed, as far as this reply tells: no answer, or a 5xx whose meaning nobody declared.
+
+    What a read says of the effect is about the create that it looks for, so its status alone counts.
+    """
     if reply.status is None and reply.error in _NOT_THE_REMOTES:
         return None
     is_failure = reply.status is None or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return Health(
         tenant=owned.attempt.tenant,
         destination_slot_id=owned.attempt.destination_slot_id,
-        failing=is_failure and verdict.effect in (Effect.NOT_SENT, Effect.UNKNOWN),
+        failing=is_failure and (is_read or verdict.effect in (Effect.NOT_SENT, Effect.UNKNOWN)),
         reason=verdict.row if reply.error is None else f"{verdict.row}: {reply.error}",
         terms=profile.contract.circuit,
     )

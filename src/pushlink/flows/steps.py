@@ -60,7 +60,7 @@ from pushlink.store.links import SeenVersion, ShownNames
 from pushlink.store.rows import LinkRow
 from pushlink.store.sealing import seal_reply
 from pushlink.store.slots import Acknowledgement
-from pushlink.store.throttles import note_throttles
+from pushlink.store.throttles import Throttle, note_throttles
 
 
 class Steps:
@@ -84,7 +84,7 @@ class Steps:
         happened = [i for i, result in zip(items, results, strict=True) if isinstance(result, Moved)]
         await_targets(conn, happened, now=now)
         self._suspend_links(conn, [i.suspends for i in happened if i.suspends is not None], now)
-        note_throttles(conn, [throttle for i in happened if (throttle := i.throttle) is not None], now=now)
+        self._note_throttles(conn, [i.throttle for i in happened], now)
         slots.acknowledge_versions(
             conn,
             [
@@ -219,7 +219,7 @@ class Steps:
         responses.insert_responses(conn, [self._received(i.answer, late=False) for i in fresh], now=now)
         again = [i for i in fresh if now + dt.timedelta(milliseconds=i.every_ms) <= i.deadline]
         self._await_lookups(conn, [(i.answer, i.every_ms) for i in again], now)
-        note_throttles(conn, [throttle for i in fresh if (throttle := i.answer.throttle) is not None], now=now)
+        self._note_limits(conn, [i.answer for i in fresh], now)
         over = [i.answer for i in fresh if i not in again]
         lifecycle.move_attempts(conn, [_answer_move(answer, None, None, now) for answer in over], now=now)
         return [None] * len(items)
@@ -230,7 +230,7 @@ class Steps:
         fresh = [i for i in items if mine[i.answer.attempt.id] == "mine"]
         responses.insert_responses(conn, [self._received(i.answer, late=False) for i in fresh], now=now)
         looking.go_on(conn, fresh, now=now)
-        note_throttles(conn, [throttle for i in fresh if (throttle := i.answer.throttle) is not None], now=now)
+        self._note_limits(conn, [i.answer for i in fresh], now)
         return [None] * len(items)
 
     def stop_looking(self, conn: sa.Connection, items: Sequence[LooksNoMore], *, now: dt.datetime) -> list[None]:
@@ -344,10 +344,13 @@ class Steps:
 
     def _note_limits(self, conn: sa.Connection, items: Sequence[Answer], now: dt.datetime) -> None:
         """What the answers say to everybody who would ask these remotes next: a wait, or that they fail."""
-        throttles = [throttle for i in items if (throttle := i.throttle) is not None]
+        self._note_throttles(conn, [i.throttle for i in items], now)
+        note_health(conn, [health for i in items if (health := i.health) is not None], now=now)
+
+    def _note_throttles(self, conn: sa.Connection, said: Sequence[Throttle | None], now: dt.datetime) -> None:
+        throttles = [throttle for throttle in said if throttle is not None]
         if throttles:
             note_throttles(conn, spread(self.world.catalog.read(conn), throttles), now=now)
-        note_health(conn, [health for i in items if (health := i.health) is not None], now=now)
 
     def _mine(self, conn: sa.Connection, items: Sequence[Answer]) -> dict[AttemptId, str]:
         """For each attempt: `mine` (the claim lives), `recorded` (this very answer is stored), or `gone`."""

@@ -88,7 +88,7 @@ def _caps(conn: Connection, attempt: AttemptRow, catalog: ActiveCatalog, now: dt
                 facts={"rate": cap.limits.rate, "until": until, "counted_over": cap.share.name},
             )
     if (at_most := cap.limits.max_concurrency) is not None:
-        counts = count_under_way(conn)
+        counts = count_under_way(conn, now=now)
         under_way = sum(counts.get(place, 0) for place in cap.places)
         if under_way >= at_most:
             yield Delay(

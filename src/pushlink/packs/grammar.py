@@ -14,7 +14,7 @@ from typing import Final
 
 from pushlink.protocol.extract import parse_place
 from pushlink.protocol.headers import header_problem
-from pushlink.protocol.paths import ROUTE_CHARACTERS, template_problem
+from pushlink.protocol.paths import ROUTE_CHARACTERS, names_in_template, template_problem
 from pushlink.protocol.patterns import pattern_problem
 
 _ESCAPE_OR_CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -148,6 +148,9 @@ def base_url_problems(url: str) -> Iterator[str]:
     scheme = _SCHEME.match(url)
     if scheme is None or scheme[1] not in {"http", "https"}:
         yield "Write the whole address: it starts with https:// (or http:// for a server on this machine)."
+        return
+    if unknown := names_in_template(url):
+        yield f"The profile has no variable {unknown[0]}. Add it to `variables`, or write the address out."
         return
     authority = url.partition("://")[2].partition("/")[0]
     problems = False

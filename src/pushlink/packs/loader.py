@@ -17,6 +17,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from pushlink.errors import Finding, PackError
+from pushlink.packs.addresses import fill_addresses
 from pushlink.packs.explain import explain
 from pushlink.packs.lint import LintFinding, Severity, lint
 from pushlink.packs.model import Pack
@@ -100,7 +101,7 @@ def _validate(root: Node, file: str, findings: list[Finding]) -> Pack | None:
     """The model of the tree, or None with what is wrong appended to `findings`."""
     try:
         # By way of JSON: only there does strict mode take lists for tuples and text for enumerations.
-        return Pack.model_validate_json(json.dumps(root.plain()), by_alias=True, by_name=False)
+        return fill_addresses(Pack.model_validate_json(json.dumps(root.plain()), by_alias=True, by_name=False))
     except ValidationError as error:
         findings.extend(explain(error, Pack, root, file))
         return None

@@ -34,7 +34,8 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "flows": "What is pushed there.",
     },
     contracts.ProfileContract: {
-        "base_url": "Scheme, host, port and base path of the remote. Every path is appended to it.",
+        "base_url": "Scheme, host, port and base path of the remote, with `{name}` for one of the variables. Every "
+        "path is appended to it.",
         "variables": "Values with names, such as a realm, that paths, queries, headers and merged values may use as "
         "`{name}`.",
         "endpoint_class": "A word of your own for the kind of endpoint, such as `sandbox`. A change of it is drift.",
@@ -267,7 +268,9 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "detect": "The answer is a throttle when one of these holds. A 429 is one anyway.",
         "wait": "How long to wait, in order. The first that says something decides; without any, `Retry-After` does.",
         "cap": "The longest wait.",
-        "scope": "Whom a throttle and `limits` are about: its destination, its credential, or its whole account.",
+        "scope": "Whom a throttle is about: that `record`, its destination, all with its credential, its whole "
+        "account, or everything at its `base_url` (`endpoint`). `limits` are counted over the same; those of a "
+        "`record` over the destination.",
     },
     **LIMITS,
     contracts.Wait: {

@@ -8,7 +8,7 @@ applied" only by a status together with something that stands in the body.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -162,6 +162,10 @@ class Wait(Contract):
     until: Literal["utc_midnight"] | None = None
 
 
+#: Whom a limit of a remote is about, from one record to everything at an address.
+LimitScope: TypeAlias = Literal["record", "destination", "credential", "remote_account", "endpoint"]
+
+
 class RateLimit(Contract):
     """How a remote says "too many", how long it wants to be left alone then, and whom else that is about.
 
@@ -171,4 +175,4 @@ class RateLimit(Contract):
     detect: tuple[Criterion, ...] = ()
     wait: tuple[Wait, ...] = ()
     cap_ms: Annotated[DurationMs, Field(alias="cap")] = 86_400_000
-    scope: Annotated[Literal["destination", "credential", "remote_account"], LATER] = "destination"
+    scope: Annotated[LimitScope, LATER] = "destination"

@@ -11,11 +11,12 @@ import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from pushlink.protocol.states import Hold, Lane
+from pushlink.store.circuits import Place
 from pushlink.store.rows import AttemptRow, DueRow, columns_of, read_rows
 from pushlink.store.tables import UtcTime, push_attempt
 
@@ -137,16 +138,28 @@ def read_expired(conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now:
     return read_rows(AttemptRow, conn.execute(_READ_EXPIRED, bound))
 
 
-def read_answered(conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now: dt.datetime) -> list[AttemptRow]:
-    """Creates whose answer is stored and whose time has come: a look-up is due, or their owner is dead. Locked."""
+def read_answered(
+    conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now: dt.datetime, without: Collection[Place] = ()
+) -> list[AttemptRow]:
+    """Creates whose answer is stored and whose time has come: a look-up is due, or their owner is dead. Locked.
+
+    Those of the destinations `without` are left out.
+    """
     bound = {"lanes": [lane.value for lane in lanes], "ended_by": now, "at_most": limit}
-    return read_rows(AttemptRow, conn.execute(_READ_ANSWERED, bound))
+    return read_rows(AttemptRow, conn.execute(_elsewhere(_READ_ANSWERED, without), bound))
 
 
-def read_looked_for(conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now: dt.datetime) -> list[AttemptRow]:
-    """Creates in doubt whose record is to be looked for now, by their frozen contract. Locked."""
+def read_looked_for(
+    conn: sa.Connection, lanes: Sequence[Lane], *, limit: int, now: dt.datetime, without: Collection[Place] = ()
+) -> list[AttemptRow]:
+    """Creates in doubt whose record is to be looked for now, by their frozen contract. Locked; as above."""
     bound = {"lanes": [lane.value for lane in lanes], "ended_by": now, "at_most": limit}
-    return read_rows(AttemptRow, conn.execute(_READ_LOOKED_FOR, bound))
+    return read_rows(AttemptRow, conn.execute(_elsewhere(_READ_LOOKED_FOR, without), bound))
+
+
+def _elsewhere(statement: sa.Select[Any], without: Collection[Place]) -> sa.Select[Any]:
+    place = sa.tuple_(_T.c.tenant, _T.c.destination_slot_id)
+    return statement.where(place.not_in(sorted(without))) if without else statement
 
 
 def read_held(conn: sa.Connection, lanes: Sequence[Lane], holds: Collection[Hold], *, limit: int) -> list[AttemptRow]:
@@ -164,16 +177,24 @@ def next_due(
 ) -> dt.datetime | None:
     """When the earliest waiting row becomes due or the earliest lease ends; `None` when nothing waits.
 
-    The requests of a `throttled` destination become due when it wants to be asked again.
+    The requests and look-ups of a `throttled` destination become due when it wants to be asked again.
     """
     bound = {"lanes": [lane.value for lane in lanes]}
-    leased, looked_for = conn.execute(_NEXT_LEASED, bound).scalar(), conn.execute(_NEXT_LOOKED_FOR, bound).scalar()
     if throttled:
-        moments = [leased, looked_for, conn.execute(_NEXT_WRITEBACK, bound).scalar()]
+        moments = [conn.execute(statement, bound).scalar() for statement in (_NEXT_OWNED, _NEXT_WRITEBACK)]
         moments += [_next_of(conn, queue, throttled) for queue in read_queues(conn, lanes)]
+        for statement in (_NEXT_ANSWERED, _NEXT_LOOKED_FOR):
+            of_places = conn.execute(_by_place(statement), bound)
+            moments += [max(row.moment, throttled.get((row.tenant, row.place), row.moment)) for row in of_places]
     else:
-        moments = [leased, looked_for, conn.execute(_NEXT_WAITING, bound).scalar()]
+        whole = (_NEXT_LEASED, _NEXT_LOOKED_FOR, _NEXT_WAITING)
+        moments = [conn.execute(statement, bound).scalar() for statement in whole]
     return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _by_place(statement: sa.Select[Any]) -> sa.Select[Any]:
+    place = (_T.c.tenant, _T.c.destination_slot_id)
+    return statement.add_columns(place[0], place[1].label("place")).group_by(*place)
 
 
 def _next_of(conn: sa.Connection, queue: Queue, throttled: Mapping[tuple[str, str], dt.datetime]) -> dt.datetime | None:
@@ -188,6 +209,7 @@ def _next_of(conn: sa.Connection, queue: Queue, throttled: Mapping[tuple[str, st
 _T: Final = push_attempt
 _IN_LANES: Final = _T.c.dispatch_lane.in_(sa.bindparam("lanes", expanding=True, type_=sa.Text()))
 _AT_MOST: Final = sa.bindparam("at_most", type_=sa.Integer())
+_ANSWERED: Final = sa.and_(_T.c.status == "post_sent", _T.c.operation == "create")
 
 _NEXT_QUEUE: Final = (
     sa.select(_T.c.tenant, _T.c.destination_slot_id)
@@ -222,7 +244,7 @@ _READ_EXPIRED: Final = (
     .limit(_AT_MOST)
     .with_for_update(skip_locked=True, key_share=True)
 )
-_READ_ANSWERED: Final = _READ_EXPIRED.where(_T.c.status == "post_sent", _T.c.operation == "create")
+_READ_ANSWERED: Final = _READ_EXPIRED.where(_ANSWERED)
 _READ_LOOKED_FOR: Final = (
     sa.select(*columns_of(AttemptRow, _T))
     .where(_IN_LANES, _T.c.lease_until <= sa.bindparam("ended_by", type_=UtcTime()), _LOOKED_FOR)
@@ -245,5 +267,8 @@ _NEXT_OF_QUEUE: Final = sa.select(sa.func.min(_T.c.not_before)).where(
 )
 _NEXT_WRITEBACK: Final = sa.select(sa.func.min(_T.c.not_before)).where(_IN_LANES, _WRITEBACK)
 _NEXT_WAITING: Final = sa.select(sa.func.min(_T.c.not_before)).where(_IN_LANES, _DUE)
-_NEXT_LEASED: Final = sa.select(sa.func.min(_T.c.lease_until)).where(_IN_LANES, _LEASED)
-_NEXT_LOOKED_FOR: Final = sa.select(sa.func.min(_T.c.lease_until)).where(_IN_LANES, _LOOKED_FOR)
+_NEXT_LEASE: Final = sa.select(sa.func.min(_T.c.lease_until).label("moment"))
+_NEXT_LEASED: Final = _NEXT_LEASE.where(_IN_LANES, _LEASED)
+_NEXT_LOOKED_FOR: Final = _NEXT_LEASE.where(_IN_LANES, _LOOKED_FOR)
+_NEXT_ANSWERED: Final = _NEXT_LEASED.where(_ANSWERED)
+_NEXT_OWNED: Final = _NEXT_LEASED.where(sa.not_(_ANSWERED))

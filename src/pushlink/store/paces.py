@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,14 @@ from pushlink.store.tables import UtcTime, push_attempt, remote_pace
 
 #: Requests under way. A create whose answer is stored and that waits for its next look-up sends nothing meanwhile.
 _UNDER_WAY = sa.text("pushlink_push_attempt.status = 'processing'")
+
+#: Look-ups under way: claimed, and not at rest until the next one. The first predicates are those of partial indexes.
+_LOOKING = (
+    sa.text("pushlink_push_attempt.status IN ('processing', 'post_sent', 'writeback_commit_pending')"),
+    sa.text(
+        "pushlink_push_attempt.status = 'ambiguous_remote_effect' AND pushlink_push_attempt.lease_until IS NOT NULL"
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -61,9 +70,13 @@ def write_paces(conn: sa.Connection, paced: Mapping[Share, dt.datetime], *, now:
         conn.execute(sa.update(t).where(*mine).values(paced_until=until, updated_at=now))
 
 
-def count_under_way(conn: sa.Connection) -> Mapping[Place, int]:
-    """How many attempts of each destination are claimed, by any worker and in any lane."""
-    return {(row.tenant, row.destination_slot_id): row.claimed for row in conn.execute(_COUNT)}
+def count_under_way(conn: sa.Connection, *, now: dt.datetime) -> Mapping[Place, int]:
+    """How many attempts of each destination are claimed, by any worker and in any lane, and how many are looked up."""
+    counts: Counter[Place] = Counter()
+    for statement in (_COUNT, *_COUNT_LOOKING):
+        for row in conn.execute(statement, {"moment": now}):
+            counts[row.tenant, row.destination_slot_id] += row.claimed
+    return counts
 
 
 def count_waiting(conn: sa.Connection) -> Mapping[Place, int]:
@@ -81,4 +94,16 @@ _COUNT: Final = (
     sa.select(_A.c.tenant, _A.c.destination_slot_id, sa.func.count().label("claimed"))
     .where(_UNDER_WAY)
     .group_by(_A.c.tenant, _A.c.destination_slot_id)
+)
+_COUNT_LOOKING: Final = tuple(
+    sa.select(_A.c.tenant, _A.c.destination_slot_id, sa.func.count().label("claimed"))
+    .where(
+        predicate,
+        _A.c.status != "processing",
+        _A.c.operation == "create",
+        _A.c.claim_count > 0,
+        _A.c.lease_until > sa.bindparam("moment", type_=UtcTime()),
+    )
+    .group_by(_A.c.tenant, _A.c.destination_slot_id)
+    for predicate in _LOOKING
 )
