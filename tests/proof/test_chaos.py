@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from proof.chaos.__main__ import section
 from proof.chaos.proxy import CUTS, CutProxy
 from proof.chaos.site import BEHAVIOURS, ODD_ONE_IN, key
 
@@ -60,6 +61,29 @@ def test_one_record_in_eight_meets_an_odd_remote_and_each_behaviour_is_met() -> 
     assert beginnings.count("plain") == (ODD_ONE_IN - 1) * len(BEHAVIOURS)
     assert set(beginnings) == {"plain", *BEHAVIOURS}
     assert key(0, faithful=True) == "plain.0"
+
+
+def test_stages_that_ran_apart_are_one_report_which_names_those_that_did_not(tmp_path: Path) -> None:
+    """Each stage leaves a file; the newest of each counts."""
+    for dialect, seconds in (("sqlite", 1.5), ("postgresql", 2.5)):
+        found = {
+            "trouble": "kill",
+            "dialect": dialect,
+            "records": 1_000,
+            "struck": {"SIGKILL": 7},
+            "sends": 1_200,
+            "creates": {"1": 990},
+            "lost": [],
+            "drain_s": seconds,
+            "parked": {"create terminal_failed: remote_rejected": 3},
+            "problems": [],
+        }
+        (tmp_path / f"kill-{dialect}.json").write_text(json.dumps(found), encoding="utf-8")
+    text = section(tmp_path)
+    assert "2 runs, 2,000 records: **no violations**." in text
+    assert "| kill | postgresql | 1,000 | 7 SIGKILL | 1,200 | 1: 990 | 0 | 2.5 | 0 |" in text
+    assert "| kill | sqlite | create terminal_failed: remote_rejected | 3 |" in text
+    assert "Not run: pause, sqlite; pause, postgresql; " in text
 
 
 # ------------------------------------------------------------------------------------------------ the proxy

@@ -64,9 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for problem in found["problems"][:20]:
             _say(f"      {problem}")
         if options.write:
-            _write(options.raw)
+            write_section("chaos", section(options.raw))
     if options.report:
-        _write(options.raw)
+        write_section("chaos", section(options.raw))
     _say(f"{len(jobs)} runs: {wrong or 'no'} violations")
     return 1 if wrong else 0
 
@@ -189,8 +189,8 @@ def _line(found: dict[str, Any]) -> str:
     return f"{mark}{name:<30} {told}, {rest}, drained in {found.get('drain_s', 0)} s, {found['seconds']} s in all"
 
 
-def _write(raw: Path) -> None:
-    """The section of the page, out of the newest run of every trouble."""
+def section(raw: Path) -> str:
+    """The section of the page, out of the newest run of every trouble, whenever that was; and what never ran."""
     there = [json.loads(path.read_text(encoding="utf-8")) for path in raw.glob("*.json")]
     by_name = {(one["trouble"], one["dialect"]): one for one in there}
     asked = [(trouble.name, dialect) for trouble in TROUBLES for dialect in trouble.dialects]
@@ -226,7 +226,7 @@ def _write(raw: Path) -> None:
         table(["trouble", "database", "how, and why", "rows"], parked),
         *["Not run: " + "; ".join(missing) + "."] * bool(missing),
     ]
-    write_section("chaos", "\n\n".join(text))
+    return "\n\n".join(text)
 
 
 def _counts(creates: dict[Any, int]) -> str:
