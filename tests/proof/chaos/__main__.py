@@ -32,8 +32,10 @@ from proof.figures import BUILD, table, write_section
 RUN_S_MAX: Final = 600.0
 TICK_S: Final = 0.05
 
-#: Requests between two blows, at most one in so many of the records; and seconds after which a clock waits for none.
-BLOW_ONE_IN: Final = 25
+#: Requests between two blows: so many at most, or one in so many of the records; and seconds after which a clock waits
+#: for none.
+BLOW_AFTER: Final = 40
+BLOW_ONE_IN: Final = 50
 IDLE_S_MAX: Final = 10.0
 
 #: Blows go on until no more than one attempt in so many records waits, which is asked that often.
@@ -153,7 +155,7 @@ def _destroy(trouble: Trouble, scene: Scene, options: argparse.Namespace, *, end
             blow = trouble.strike(scene)
             scene.struck += Counter({blow: 1} if blow else {})
             struck_at, pause_s = time.monotonic(), scene.random.uniform(*trouble.every_s)
-            goal = site.sends() + scene.random.randint(1, max(1, options.records // BLOW_ONE_IN))
+            goal = site.sends() + scene.random.randint(1, max(BLOW_AFTER, options.records // BLOW_ONE_IN))
         is_enough = scene.struck.total() >= BLOWS_MIN or trouble.proxied or trouble.loses
         if is_enough and now >= next_look and not site.are_saving():
             next_look = now + LOOK_S
