@@ -141,26 +141,26 @@ def _story(trouble: Trouble, scene: Scene, records: int, options: argparse.Names
 def _destroy(trouble: Trouble, scene: Scene, options: argparse.Namespace, *, end: float) -> None:
     """Deal blows until the hosts have saved everything and most of it is done, and at least a few.
 
-    Between two blows some requests arrive, so that a slow machine is struck as often in its work as a fast one. Only a
-    clock jumps on when none arrive: it may have jumped to where nothing is due.
+    Between two blows some requests arrive, so that a slow machine is struck as often in its work as a fast one; none is
+    waited for once all is done. A clock jumps on all the same: it may have jumped to where nothing is due.
     """
     site, struck_at, next_look = scene.site, time.monotonic(), 0.0
-    pause_s, goal = trouble.every_s[0], 1
+    pause_s, goal, left = trouble.every_s[0], 1, None
+    gap = max(1, min(BLOW_AFTER, options.records // BLOWS_MIN // 2), options.records // BLOW_ONE_IN)
     while time.monotonic() < end:
         site.keep_alive(options.workers)
         scene.tick()
         now, sends = time.monotonic(), site.sends()
-        is_idle = trouble.late and now >= struck_at + IDLE_S_MAX
+        is_idle = left == 0 or (trouble.late and now >= struck_at + IDLE_S_MAX)
         if now >= struck_at + pause_s and (sends >= goal or is_idle):
             blow = trouble.strike(scene)
             scene.struck += Counter({blow: 1} if blow else {})
             struck_at, pause_s = time.monotonic(), scene.random.uniform(*trouble.every_s)
-            goal = site.sends() + scene.random.randint(1, max(BLOW_AFTER, options.records // BLOW_ONE_IN))
-        is_enough = scene.struck.total() >= BLOWS_MIN or trouble.proxied or trouble.loses
-        if is_enough and now >= next_look and not site.are_saving():
-            next_look = now + LOOK_S
-            left = site.waiting()
-            if left is not None and left <= options.records // LEFT_ONE_IN:
+            goal = site.sends() + scene.random.randint(1, gap)
+        if now >= next_look and not site.are_saving():
+            next_look, left = now + LOOK_S, site.waiting()
+            is_enough = scene.struck.total() >= BLOWS_MIN or trouble.proxied or trouble.loses
+            if is_enough and left is not None and left <= options.records // LEFT_ONE_IN:
                 return
         time.sleep(TICK_S)
 
