@@ -38,8 +38,7 @@ BLOW_AFTER: Final = 40
 BLOW_ONE_IN: Final = 50
 IDLE_S_MAX: Final = 10.0
 
-#: Blows go on until no more than one attempt in so many records waits, which is asked that often.
-LEFT_ONE_IN: Final = 10
+#: How often it is asked how much is left to do, in seconds.
 LOOK_S: Final = 1.0
 
 #: Blows that a run has at least, however soon its work is done.
@@ -80,6 +79,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=10_000, help="records of each run")
     parser.add_argument("--seconds", type=float, default=60.0, help="over which the saves are spread")
     parser.add_argument("--workers", type=int, default=4, help="worker processes at a time")
+    parser.add_argument("--left", type=float, default=0.1, help="share of the work that is left when blows end")
     parser.add_argument("--seed", type=int, default=1, help="what is struck when, and how")
     parser.add_argument("--raw", type=Path, default=BUILD / "chaos", help="where the raw results go")
     parser.add_argument("--write", action="store_true", help="write what is in the raw results into the page")
@@ -160,7 +160,7 @@ def _destroy(trouble: Trouble, scene: Scene, options: argparse.Namespace, *, end
         if now >= next_look and not site.are_saving():
             next_look, left = now + LOOK_S, site.waiting()
             is_enough = scene.struck.total() >= BLOWS_MIN or trouble.proxied or trouble.loses
-            if is_enough and left is not None and left <= options.records // LEFT_ONE_IN:
+            if is_enough and left is not None and left <= options.records * options.left:
                 return
         time.sleep(TICK_S)
 
