@@ -15,6 +15,8 @@ from pushlink.errors import Code
 from pushlink.flows.outcomes import Refused, Reserved
 from pushlink.ports import WireReply, WireRequest
 from pushlink.protocol.identity import create_idempotency_key
+from pushlink.protocol.states import CreateEvent
+from pushlink.store import attempts, lifecycle
 from pushlink.testing import verbs
 from pushlink.testing.collection import RemoteOptions
 from pushlink.testing.messages import creating
@@ -414,9 +416,6 @@ def test_a_date_is_frozen_as_its_mapping_says(make_stage: MakeStage) -> None:
 @pytest.mark.rule("RR-06", "AT-03", "AT-02")
 def test_exhaustion_is_durable_and_only_a_supersede_opens_the_slot(make_stage: MakeStage) -> None:
     """Retries end in `terminal_failed`; saves are refused; after an explicit supersede the ordinal is 2."""
-    from pushlink.protocol.states import AttemptStatus, CreateEvent, Operation
-    from pushlink.store import lifecycle
-
     stage = make_stage(pack=pack_with(lambda d: profile_of(d).update(retry={"attempts": 2})))
     stage.remote.script.next(verbs.refuse_connection(), verbs.refuse_connection())
     stage.save(1, **ADA)
@@ -428,22 +427,9 @@ def test_exhaustion_is_durable_and_only_a_supersede_opens_the_slot(make_stage: M
     assert stage.sends == 2
     assert isinstance(stage.save(1, name="Ada L."), Refused)
     with stage.engine.begin() as conn:
-        lifecycle.move_attempts(
-            conn,
-            [
-                lifecycle.Move(
-                    attempt_id=row["id"],
-                    link_key=row["link_key"],
-                    tenant="",
-                    operation=Operation.CREATE,
-                    status=AttemptStatus.TERMINAL_FAILED,
-                    event=CreateEvent.SUPERSEDE,
-                    row_version=row["row_version"],
-                    actor="operator:kim",
-                )
-            ],
-            now=stage.fixed.now(),
-        )
+        [read] = attempts.read_attempts(conn, [row["id"]])
+        move = lifecycle.Move(row=read, event=CreateEvent.SUPERSEDE, actor="operator:kim")
+        lifecycle.move_attempts(conn, [move], now=stage.fixed.now())
     outcome = stage.save(1, name="Ada Lovelace")
     assert isinstance(outcome, Reserved)
     assert outcome.ordinal == 2

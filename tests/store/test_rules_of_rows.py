@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from pushlink.protocol.states import AttemptStatus, CreateEvent, Lane, LinkEvent
 from pushlink.store import attempts, claims, lifecycle, ordered
 from pushlink.store.claims import Queue
 from pushlink.store.lifecycle import LinkMove, Lost, Move, Moved, NewAttempt, Occupied
+from pushlink.store.rows import AttemptRow
 from pushlink.store.tables import METADATA, PROTECTED_TABLES, push_attempt, push_slot, remote_link
 
 NOW = dt.datetime(2025, 1, 15, 12, 0, tzinfo=dt.UTC)
@@ -238,17 +240,20 @@ def test_nothing_is_answered_before_it_was_wanted(engine: sa.Engine, column: str
 # --------------------------------------------------------------------------------------- the compare-and-set
 
 
-def move(name: str, operation: Operation, status: AttemptStatus, event: Any, **proof: Any) -> Move:
-    return Move(
-        attempt_id=AttemptId(name),
-        link_key=LinkKey(f"lk-{name}"),
-        tenant="",
-        operation=operation,
-        status=status,
-        event=event,
-        actor="a test",
-        **(proof or {"row_version": 1}),
-    )
+def move(
+    name: str,
+    operation: Operation,
+    status: AttemptStatus,
+    event: Any,
+    *,
+    token: ClaimToken | None = None,
+    row_version: int = 1,
+) -> Move:
+    """A move of a row that was read like this; what else it says does not matter."""
+    read = {"id": name, "link_key": f"lk-{name}", "tenant": "", "operation": operation, "status": status}
+    unread = dict.fromkeys(field.name for field in dataclasses.fields(AttemptRow))
+    row = AttemptRow(**(unread | read | {"row_version": row_version}))
+    return Move(row=row, event=event, token=token, actor="a test")
 
 
 @pytest.mark.rule("AT-08", "D-03")
@@ -285,12 +290,11 @@ def test_a_row_that_moved_on_is_lost_and_nothing_is_written(engine: sa.Engine) -
         move("one", create, A.PENDING, CreateEvent.END_UNSENT),
         move("one", create, A.PROCESSING, CreateEvent.GIVE_BACK, row_version=2),
         move("one", create, A.PROCESSING, CreateEvent.GIVE_BACK, token=ClaimToken("another")),
-        move("one", create, A.PROCESSING, CreateEvent.GIVE_BACK, token=ClaimToken("another"), row_version=1),
         move("nobody", create, A.PENDING, CreateEvent.END_UNSENT),
     ]
     for one in wrong:
         with engine.begin() as conn:
-            assert lifecycle.move_attempts(conn, [one], now=NOW) == [Lost(attempt_id=one.attempt_id)]
+            assert lifecycle.move_attempts(conn, [one], now=NOW) == [Lost(attempt_id=one.row.id)]
     assert status_of(engine, push_attempt, "one") == "processing"
     with engine.begin() as conn:
         assert (

@@ -126,7 +126,7 @@ def _look_again(
     attempts.set_holds(conn, [*freed, *held], now=now)
     lifecycle.move_attempts(conn, ended, now=now)
     associations.postpone_looks(conn, later)
-    associations.delete_waits(conn, [*(hold.row.id for hold in freed), *(move.attempt_id for move in ended)])
+    associations.delete_waits(conn, [*(hold.row.id for hold in freed), *(move.row.id for move in ended)])
     return len(freed)
 
 
@@ -137,7 +137,7 @@ def await_targets(conn: sa.Connection, items: Sequence[Settle], *, now: dt.datet
     is seen here, or comes later and sees what is written here.
     """
     waits = [
-        associations.Wait(attempt_id=i.move.attempt_id, link_key=i.move.link_key, target_link_key=key)
+        associations.Wait(attempt_id=i.move.row.id, link_key=i.move.row.link_key, target_link_key=key)
         for i in items
         for key in i.awaits
     ]
@@ -323,13 +323,8 @@ def _pause(row: AttemptRow, target: Target, state: Awaited, now: dt.datetime) ->
 
 def _given_up(row: AttemptRow, target: Target, actor: str) -> Move:
     return Move(
-        attempt_id=row.id,
-        link_key=row.link_key,
-        tenant=row.tenant,
-        operation=row.operation,
-        status=row.status,
+        row=row,
         event=CreateEvent.DOUBT if row.in_doubt else CreateEvent.END_UNSENT,
-        row_version=row.row_version,
         actor=actor,
         reason_code=Code.ASSOCIATION_MISSING,
         detail={**target.evidence(), "gave_up": True},

@@ -5,9 +5,11 @@ Facts are read in the transaction of the claim; what may change until the send i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pushlink.errors import Code
 from pushlink.flows.replaying import Prospect
 from pushlink.ports import RecordRef
 from pushlink.protocol.associations import Vector
@@ -15,8 +17,10 @@ from pushlink.protocol.drift import Hit
 from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.sealing import Unread
 from pushlink.protocol.snapshots import ActionSnapshot, ClaimToken, ProfileSnapshot
+from pushlink.protocol.states import CreateEvent, UpdateEvent
 from pushlink.protocol.waiting import Target
 from pushlink.store.active import ActiveAction
+from pushlink.store.lifecycle import Move
 from pushlink.store.rows import AttemptRow, LinkRow, RequestRow, SlotIdentity, SlotRow
 
 
@@ -28,6 +32,17 @@ class Owned:
     token: ClaimToken
     incarnation: str
     source: RecordRef
+
+    def move(self, event: CreateEvent | UpdateEvent, code: Code, detail: Mapping[str, object]) -> Move:
+        """The owner's move of its attempt."""
+        return Move(
+            row=self.attempt,
+            event=event,
+            token=self.token,
+            actor=self.incarnation,
+            reason_code=code,
+            detail=detail,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,17 +256,5 @@ def _stop(
     *,
     hold: Hold | None = None,
 ) -> Move:
-    return Move(
-        attempt_id=claimed.attempt.id,
-        link_key=claimed.attempt.link_key,
-        tenant=claimed.attempt.tenant,
-        operation=Operation.CREATE,
-        status=claimed.attempt.status,
-        event=event,
-        token=claimed.token,
-        actor=claimed.incarnation,
-        reason_code=code,
-        detail=detail,
-        hold=hold,
-        claims=Claims.FORGIVE if event is CreateEvent.GIVE_BACK else Claims.RESET,
-    )
+    claims = Claims.FORGIVE if event is CreateEvent.GIVE_BACK else Claims.RESET
+    return replace(claimed.move(event, code, detail), hold=hold, claims=claims)

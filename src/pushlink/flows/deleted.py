@@ -53,7 +53,7 @@ def mark_deleted(conn: sa.Connection, ref: RecordRef, *, tenant: str, actor: str
     standing = attempts.read_open_attempts(conn, keys)
     moves = [move for one in standing for row in _rows(one) if (move := _ending(row, ref, actor)) is not None]
     results = lifecycle.move_attempts(conn, moves, now=now)
-    ended = {move.attempt_id for move, result in zip(moves, results, strict=True) if isinstance(result, Moved)}
+    ended = {move.row.id for move, result in zip(moves, results, strict=True) if isinstance(result, Moved)}
     slots.mark_source_deleted(conn, keys, now=now)
     insert_events(
         conn,
@@ -95,13 +95,8 @@ def _ending(row: AttemptRow, ref: RecordRef, actor: str) -> Move | None:
     if row.claim_token is not None or row.status not in sources(event):
         return None
     return Move(
-        attempt_id=row.id,
-        link_key=row.link_key,
-        tenant=row.tenant,
-        operation=row.operation,
-        status=row.status,
+        row=row,
         event=event,
-        row_version=row.row_version,
         actor=actor,
         reason_code=Code.SOURCE_GONE,
         detail={"source_object": ref.source_object},

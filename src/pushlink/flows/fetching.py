@@ -33,7 +33,7 @@ from pushlink.protocol.replies import Disposition, Effect
 from pushlink.protocol.snapshots import ProfileSnapshot
 from pushlink.protocol.states import Hold, Operation, UpdateEvent
 from pushlink.store.active import ActiveAction
-from pushlink.store.lifecycle import Claims, Move
+from pushlink.store.lifecycle import Claims
 from pushlink.store.rows import LinkRow
 
 #: A read is given at least this long, whatever the lease leaves.
@@ -186,7 +186,7 @@ def _retry(
     if burns and attempt.retry_count + 1 >= retry.attempts:
         return _end(claimed, unfetched, Code.RETRIES_EXHAUSTED, detail)
     waits_ms = max(wait_ms or 0, backoff_ms(retry, attempt.retry_count, world.jitter_permille()))
-    move = _move(claimed, UpdateEvent.NOT_APPLIED, _kept_reason(claimed, code), detail)
+    move = claimed.move(UpdateEvent.NOT_APPLIED, _kept_reason(claimed, code), detail)
     due = attempt.updated_at + dt.timedelta(milliseconds=waits_ms)
     return Settle(move=replace(move, hold=hold, not_before=due, retries=int(burns), claims=Claims.FORGIVE))
 
@@ -219,22 +219,7 @@ def _ended(
     claimed: ClaimedUpdate, unfetched: Unfetched, event: UpdateEvent, code: Code, detail: Mapping[str, object]
 ) -> Settle:
     judged = replace(claimed.attempt, version=unfetched.version)
-    return Settle(move=_move(claimed, event, code, detail), judged=judged)
-
-
-def _move(claimed: ClaimedUpdate, event: UpdateEvent, code: Code, detail: Mapping[str, object]) -> Move:
-    return Move(
-        attempt_id=claimed.attempt.id,
-        link_key=claimed.attempt.link_key,
-        tenant=claimed.attempt.tenant,
-        operation=Operation.UPDATE,
-        status=claimed.attempt.status,
-        event=event,
-        token=claimed.token,
-        actor=claimed.incarnation,
-        reason_code=code,
-        detail=detail,
-    )
+    return Settle(move=claimed.move(event, code, detail), judged=judged)
 
 
 def _evidence(verdict: Verdict) -> dict[str, object]:

@@ -80,11 +80,7 @@ def take_back(conn: sa.Connection, items: Sequence[Permission], *, now: dt.datet
     """Return checkpointed attempts that were proved unsent to `pending`; what was in doubt before stays so."""
     moves = [
         Move(
-            attempt_id=item.attempt.id,
-            link_key=item.attempt.link_key,
-            tenant=item.attempt.tenant,
-            operation=item.attempt.operation,
-            status=item.attempt.status,
+            row=item.attempt,
             event=_NOT_SENT[item.attempt.operation],
             token=item.token,
             actor=item.actor,

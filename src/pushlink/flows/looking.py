@@ -90,11 +90,7 @@ def _end(answer: Answer) -> LooksNoMore:
 
 def _move(answer: Answer, event: CreateEvent, code: Code, *, in_doubt: bool | None) -> Move:
     return Move(
-        attempt_id=answer.attempt.id,
-        link_key=answer.attempt.link_key,
-        tenant=answer.attempt.tenant,
-        operation=answer.attempt.operation,
-        status=answer.attempt.status,
+        row=answer.attempt,
         event=event,
         token=answer.token,
         actor=answer.actor,

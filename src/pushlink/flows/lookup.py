@@ -27,7 +27,7 @@ from pushlink.protocol.outcome import History, Verdict, create_event
 from pushlink.protocol.reinterpretation import write_verdict
 from pushlink.protocol.replies import Disposition, Effect
 from pushlink.protocol.sealing import UNREAD, Unread
-from pushlink.protocol.states import CreateEvent, Operation
+from pushlink.protocol.states import CreateEvent
 from pushlink.store.lifecycle import Move
 from pushlink.store.sealing import open_body
 
@@ -160,11 +160,7 @@ def _parked(claimed: ClaimedLookup, failure: RenderFailure, unread: Unread | Non
     """There is nothing to ask by, or it cannot be read: nobody will know without a person."""
     why = {} if unread is None else {"unread": unread.value, "because": UNREAD[unread]}
     return Move(
-        attempt_id=claimed.attempt.id,
-        link_key=claimed.attempt.link_key,
-        tenant=claimed.attempt.tenant,
-        operation=Operation.CREATE,
-        status=claimed.attempt.status,
+        row=claimed.attempt,
         event=CreateEvent.UNKNOWN,
         token=claimed.token,
         actor=claimed.incarnation,

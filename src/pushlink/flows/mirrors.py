@@ -158,11 +158,7 @@ def _mirror_write(item: MirrorDue, snapshot: WritebackSnapshot) -> MirrorWrite:
 
 def _owner_move(item: MirrorDue, event: CreateEvent, *, detail: Mapping[str, object]) -> Move:
     return Move(
-        attempt_id=item.attempt.id,
-        link_key=item.attempt.link_key,
-        tenant=item.attempt.tenant,
-        operation=item.attempt.operation,
-        status=item.attempt.status,
+        row=item.attempt,
         event=event,
         token=item.token,
         actor=item.actor,

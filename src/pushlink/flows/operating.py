@@ -291,13 +291,8 @@ def move_attempt(
     """Make one transition on the row version that was locked; raises when a worker was quicker."""
     moved = row or acting.attempt
     move = Move(
-        attempt_id=moved.id,
-        link_key=moved.link_key,
-        tenant=moved.tenant,
-        operation=moved.operation,
-        status=moved.status,
+        row=moved,
         event=event,
-        row_version=moved.row_version,
         actor=acting.actor,
         reason_code=reason_code,
         detail={"said": acting.decision.reason, **(detail or {})},

@@ -92,11 +92,7 @@ def withdrawal(item: Permission, change: str, now: dt.datetime) -> Move:
     else:
         event = UpdateEvent.OBSOLETE
     return Move(
-        attempt_id=attempt.id,
-        link_key=attempt.link_key,
-        tenant=attempt.tenant,
-        operation=attempt.operation,
-        status=attempt.status,
+        row=attempt,
         event=event,
         token=item.token,
         actor=item.actor,

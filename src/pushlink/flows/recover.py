@@ -53,11 +53,11 @@ def make_recoveries(conn: sa.Connection, moves: Sequence[Move], *, now: dt.datet
     An update that becomes doubtful writes its push slot too. Whoever calls has locked attempts already, and elsewhere
     the slot comes first; so a slot that somebody holds is not waited for, and its row is left to the next recovery.
     """
-    free = slots.hold_free_slots(conn, [move.link_key for move in moves if move.event is UpdateEvent.UNKNOWN])
-    moves = [move for move in moves if move.event is not UpdateEvent.UNKNOWN or move.link_key in free]
+    free = slots.hold_free_slots(conn, [move.row.link_key for move in moves if move.event is UpdateEvent.UNKNOWN])
+    moves = [move for move in moves if move.event is not UpdateEvent.UNKNOWN or move.row.link_key in free]
     results = lifecycle.move_attempts(conn, moves, now=now)
     moved = [move for move, result in zip(moves, results, strict=True) if isinstance(result, Moved)]
-    slots.forget_applied(conn, [move.link_key for move in moved if move.event is UpdateEvent.UNKNOWN])
+    slots.forget_applied(conn, [move.row.link_key for move in moved if move.event is UpdateEvent.UNKNOWN])
     return moved
 
 
@@ -101,13 +101,8 @@ def recovery_of(
         return None
     doubtful = event in _INTO_DOUBT
     return Move(
-        attempt_id=row.id,
-        link_key=row.link_key,
-        tenant=row.tenant,
-        operation=row.operation,
-        status=row.status,
+        row=row,
         event=event,
-        row_version=row.row_version,
         actor=actor,
         reason_code=Code.LEASE_EXPIRED if facts.same_timeline else Code.TIMELINE_CHANGED,
         detail={

@@ -256,13 +256,8 @@ class Reservation:
             conn,
             [
                 Move(
-                    attempt_id=update.id,
-                    link_key=update.link_key,
-                    tenant=update.tenant,
-                    operation=update.operation,
-                    status=update.status,
+                    row=update,
                     event=UpdateEvent.REPLACE,
-                    row_version=update.row_version,
                     actor=actor,
                     reason_code=Code.OUTDATED,
                     claims=Claims.KEEP,

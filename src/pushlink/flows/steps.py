@@ -76,7 +76,7 @@ class Steps:
         An update that ends makes way for a version that was saved after its claim had read the slot: that save saw an
         open update and left its values to it.
         """
-        touched = [i.move.link_key for i in items if i.judged is not None]
+        touched = [i.move.row.link_key for i in items if i.judged is not None]
         touched += [key for i in items for key in i.awaits]  # whoever finalizes one of these holds its slot
         locked = dict(zip(touched, slots.lock_slots(conn, touched, nowait=True), strict=True))
         moves = [replace(i.move, look_up_at=later(now, i.look_up_ms)) for i in items]
@@ -89,21 +89,21 @@ class Steps:
             conn,
             [
                 Acknowledgement(
-                    link_key=i.move.link_key,
+                    link_key=i.move.row.link_key,
                     version=i.acknowledges,
                     values_digest=slot.applied_values_digest,
                 )
                 for i in happened
-                if i.acknowledges is not None and (slot := locked[i.move.link_key]) is not None
+                if i.acknowledges is not None and (slot := locked[i.move.row.link_key]) is not None
             ],
         )
         slots.mark_stale_mapping(
             conn,
             [
-                i.move.link_key
+                i.move.row.link_key
                 for i in happened
                 if i.outdates_wanted and i.judged is not None
-                if (slot := locked[i.move.link_key]) is not None and slot.wanted_version == i.judged.version
+                if (slot := locked[i.move.row.link_key]) is not None and slot.wanted_version == i.judged.version
             ],
         )
         insert_followups(
@@ -111,7 +111,7 @@ class Steps:
             [
                 Followup(slot=slot, after=after_call(i.judged, slot), actor=i.move.actor)
                 for i in happened
-                if i.judged is not None and (slot := locked[i.move.link_key]) is not None
+                if i.judged is not None and (slot := locked[i.move.row.link_key]) is not None
             ],
             ids=self.world.ids,
             now=now,
@@ -423,11 +423,7 @@ def _answer_move(item: Answer, linked: bool | None, conflict: Mapping[str, objec
     is_taken = item.link is not None and not linked
     is_found = item.event is CreateEvent.STAMP_FOUND  # it waits for its mirror either way
     return Move(
-        attempt_id=item.attempt.id,
-        link_key=item.attempt.link_key,
-        tenant=item.attempt.tenant,
-        operation=item.attempt.operation,
-        status=item.attempt.status,
+        row=item.attempt,
         event=CreateEvent.LOCATOR_TAKEN if is_taken and not is_found else item.event,
         token=item.token,
         actor=item.actor,

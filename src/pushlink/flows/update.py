@@ -43,7 +43,7 @@ from pushlink.protocol.snapshots import digest as document_digest
 from pushlink.protocol.states import USABLE_LINKS, Hold, Operation, UpdateEvent
 from pushlink.protocol.waiting import HOLD_OF, Standing, Target, look_pause, worst
 from pushlink.store.active import ActiveAction
-from pushlink.store.lifecycle import Claims, Move
+from pushlink.store.lifecycle import Claims
 from pushlink.store.rows import LinkRow, RequestRow, slots_of, write_headers, write_names
 from pushlink.store.sealing import open_body, open_values, seal_request
 
@@ -374,7 +374,7 @@ def _version(claimed: ClaimedUpdate) -> int:
 
 def _ended(claimed: ClaimedUpdate, event: UpdateEvent, code: Code, detail: Mapping[str, object]) -> Settle:
     judged = replace(claimed.attempt, version=_version(claimed))
-    return Settle(move=_move(claimed, event, code, detail), judged=judged)
+    return Settle(move=claimed.move(event, code, detail), judged=judged)
 
 
 def _obsolete(claimed: ClaimedUpdate, code: Code) -> Settle:
@@ -405,7 +405,7 @@ def _unreadable(claimed: ClaimedUpdate, why: Unread) -> Settle:
 
 def _held(claimed: ClaimedUpdate, code: Code, hold: Hold, detail: Mapping[str, object]) -> Settle:
     evidence = {**detail, "catalog_revision": claimed.catalog_revision}
-    return Settle(move=replace(_move(claimed, UpdateEvent.GIVE_BACK, code, evidence), hold=hold, claims=Claims.FORGIVE))
+    return Settle(move=replace(claimed.move(UpdateEvent.GIVE_BACK, code, evidence), hold=hold, claims=Claims.FORGIVE))
 
 
 def _awaiting(claimed: ClaimedUpdate, target: Target) -> Settle:
@@ -418,19 +418,4 @@ def _awaiting(claimed: ClaimedUpdate, target: Target) -> Settle:
         held,
         move=replace(held.move, not_before=attempt.updated_at + pause),
         awaits=tuple(each.reference.link_key for each in stopping),
-    )
-
-
-def _move(claimed: ClaimedUpdate, event: UpdateEvent, code: Code, detail: Mapping[str, object]) -> Move:
-    return Move(
-        attempt_id=claimed.attempt.id,
-        link_key=claimed.attempt.link_key,
-        tenant=claimed.attempt.tenant,
-        operation=Operation.UPDATE,
-        status=claimed.attempt.status,
-        event=event,
-        token=claimed.token,
-        actor=claimed.incarnation,
-        reason_code=code,
-        detail=detail,
     )

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from pushlink.protocol.snapshots import AttemptId, ClaimToken, LinkKey
 from pushlink.protocol.states import AttemptStatus, Hold
 from pushlink.store.dialect import Batch, array_rows
-from pushlink.store.events import Event, insert_events, write_json
+from pushlink.store.events import insert_events, unmoved, write_json
 from pushlink.store.rows import AttemptRow, DueRow, columns_of, read_row, read_rows
 from pushlink.store.tables import UtcTime, push_attempt
 
@@ -254,7 +254,7 @@ def end_lookups(conn: sa.Connection, items: Sequence[LookUpEnd], *, now: dt.date
     insert_events(
         conn,
         [
-            _stays(i.row, "looked_in_vain", actor=i.actor, reason=i.reason_code, evidence=i.detail)
+            unmoved(i.row, "looked_in_vain", actor=i.actor, reason=i.reason_code, evidence=i.detail)
             for i in items
             if i.row.id in written
         ],
@@ -362,7 +362,7 @@ def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime
     insert_events(
         conn,
         [
-            _stays(
+            unmoved(
                 i.row,
                 "hold" if i.hold else "unhold",
                 actor=i.actor,
@@ -375,25 +375,6 @@ def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime
         now=now,
     )
     return [i.row.id in written for i in items]
-
-
-def _stays(
-    row: AttemptRow | DueRow, event: str, *, actor: str, reason: str | None, evidence: Mapping[str, object] | None
-) -> Event:
-    """An event of an attempt that stands where it stood."""
-    return Event(
-        attempt_id=row.id,
-        link_key=row.link_key,
-        tenant=row.tenant,
-        subject=row.operation.value,
-        event=event,
-        from_status=row.status.value,
-        to_status=row.status.value,
-        actor=actor,
-        reason=reason,
-        evidence=evidence,
-        row_version=row.row_version + 1,
-    )
 
 
 def _open_statement(rows: sa.FromClause, *, key: sa.Column[str | None]) -> sa.Executable:

@@ -20,7 +20,7 @@ from pushlink.protocol.sealing import Unread
 from pushlink.protocol.snapshots import AttemptId, LinkKey
 from pushlink.protocol.states import Hold, Lane
 from pushlink.protocol.waiting import ASSOCIATION_HOLDS
-from pushlink.store.events import Event, insert_events
+from pushlink.store.events import insert_events, unmoved
 from pushlink.store.responses import open_reply, read_reply
 from pushlink.store.rows import AttemptRow, columns_of, read_rows
 from pushlink.store.tables import attempt_event, push_attempt, push_response
@@ -179,17 +179,5 @@ def _write(
     )
     if conn.execute(statement).rowcount != 1:
         return False
-    told = Event(
-        attempt_id=row.id,
-        link_key=row.link_key,
-        tenant=row.tenant,
-        subject=row.operation.value,
-        event=event,
-        from_status=row.status.value,
-        to_status=row.status.value,
-        actor=actor,
-        evidence=evidence,
-        row_version=row.row_version + 1,
-    )
-    insert_events(conn, [told], now=now)
+    insert_events(conn, [unmoved(row, event, actor=actor, evidence=evidence)], now=now)
     return True

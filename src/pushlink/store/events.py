@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import AttemptId, LinkKey
 from pushlink.store.dialect import ORDINALITY, Batch
+from pushlink.store.rows import AttemptRow, DueRow
 from pushlink.store.tables import UtcTime, attempt_event
 
 Subject = Literal["create", "update", "link", "slot"]
@@ -90,3 +91,27 @@ def _insert_statement(rows: sa.FromClause) -> sa.Executable:
 _ENCODE: Final = json.JSONEncoder(default=str).encode
 
 _INSERT: Final = Batch("happened", _COLUMNS).prepare(_insert_statement)
+
+
+def unmoved(
+    row: AttemptRow | DueRow,
+    event: str,
+    *,
+    actor: str,
+    reason: str | None = None,
+    evidence: Mapping[str, object] | None,
+) -> Event:
+    """An event of an attempt that stands where it stood."""
+    return Event(
+        attempt_id=row.id,
+        link_key=row.link_key,
+        tenant=row.tenant,
+        subject=row.operation.value,
+        event=event,
+        from_status=row.status.value,
+        to_status=row.status.value,
+        actor=actor,
+        reason=reason,
+        evidence=evidence,
+        row_version=row.row_version + 1,
+    )

@@ -55,16 +55,14 @@ class Claims(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One transition of one attempt. `None` in an optional part means: as it was."""
+    """One transition of one attempt, as it was read. `None` in an optional part means: as it was.
 
-    attempt_id: AttemptId
-    link_key: LinkKey
-    tenant: str
-    operation: Operation
-    status: AttemptStatus
+    With a `token` it is the claim's owner who moves, and the token decides; without one it is the version of `row`.
+    """
+
+    row: AttemptRow
     event: CreateEvent | UpdateEvent
     token: ClaimToken | None = None
-    row_version: int | None = None
     actor: str
     reason_code: str | None = None
     detail: Mapping[str, object] | None = None
@@ -96,14 +94,14 @@ def move_attempts(conn: sa.Connection, moves: Sequence[Move], *, now: dt.datetim
     """Make each move if its row is still as named; write one event for each that happened."""
     if not moves:
         return []
-    targets = [_target(move.operation, move.status, move.event) for move in moves]
+    targets = [_target(move.row.operation, move.row.status, move.event) for move in moves]
     rows = [
         (
-            m.attempt_id,
-            m.status,
+            m.row.id,
+            m.row.status,
             target,
             m.token,
-            m.row_version,
+            None if m.token else m.row.row_version,
             m.reason_code,
             write_json(m.detail),
             m.hold,
@@ -119,9 +117,9 @@ def move_attempts(conn: sa.Connection, moves: Sequence[Move], *, now: dt.datetim
     ]
     versions = {row.id: row.row_version for row in _MOVE(conn, rows, moved_at=now).all()}
     results: list[Moved | Lost] = [
-        Moved(status=target, row_version=versions[move.attempt_id])
-        if move.attempt_id in versions
-        else Lost(attempt_id=move.attempt_id)
+        Moved(status=target, row_version=versions[move.row.id])
+        if move.row.id in versions
+        else Lost(attempt_id=move.row.id)
         for move, target in zip(moves, targets, strict=True)
     ]
     insert_events(
@@ -408,12 +406,12 @@ def _target(operation: Operation, status: AttemptStatus | None, event: CreateEve
 
 def _event(move: Move, result: Moved) -> Event:
     return Event(
-        attempt_id=move.attempt_id,
-        link_key=move.link_key,
-        tenant=move.tenant,
-        subject=move.operation.value,
+        attempt_id=move.row.id,
+        link_key=move.row.link_key,
+        tenant=move.row.tenant,
+        subject=move.row.operation.value,
         event=move.event.value,
-        from_status=move.status.value,
+        from_status=move.row.status.value,
         to_status=result.status.value,
         actor=move.actor,
         reason=move.reason_code,
