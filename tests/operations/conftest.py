@@ -1,27 +1,7 @@
-"""A stage on each database, as the tests of flows have it."""
+"""The stage of the flows' tests."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from flows.conftest import make_stage, stage
 
-import pytest
-import sqlalchemy as sa
-
-from flows.stage import PACK, MakeStage, Stage
-
-
-@pytest.fixture
-def make_stage(engine: sa.Engine, tmp_path: Path) -> MakeStage:
-    """A function that opens a stage with a pack, an authority or a clock of its own."""
-
-    def make(**options: Any) -> Stage:
-        return Stage(engine, tmp_path, **{"pack": PACK, **options})
-
-    return make
-
-
-@pytest.fixture
-def stage(make_stage: MakeStage) -> Stage:
-    """A stage with the plain pack."""
-    return make_stage()
+__all__ = ["make_stage", "stage"]
