@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of
+from flows.stage import USER, MakeStage, Stage, action_of, pack_with, profile_of
 from operations.operators import (
     ADA,
     actions,
@@ -21,6 +21,7 @@ from operations.operators import (
     settle,
 )
 from pushlink.errors import CallerError, Code
+from pushlink.flows.outcomes import Queued
 from pushlink.operations.actions import OperatorTerms
 from pushlink.operations.waiting import stuck
 from pushlink.protocol.states import AttemptStatus, LinkStatus, Operation, statuses
@@ -89,6 +90,16 @@ def test_a_released_version_is_sent_once_more(stage: Stage) -> None:
     stage.drain()
     assert stage.attempts(id=done.made)[0]["status"] == "finalized"
     assert stage.slot()["acknowledged_version"] == 2
+
+
+@pytest.mark.rule("D-19")
+def test_revalidation_sends_no_refused_version_again(stage: Stage) -> None:
+    """Its link goes on, and the version waits for its release."""
+    refused_version(stage)
+    decide(stage, Verb.SUSPEND, stage.link())
+    assert decide(stage, Verb.REVALIDATE, stage.link()).made is None
+    assert stage.drain() == 0
+    assert (len(stage.attempts(operation="update")), stage.slot()["refused_version"]) == (1, 2)
 
 
 @pytest.mark.rule("RR-06", "D-19", "D-05")
@@ -279,6 +290,25 @@ def test_retiring_ends_a_mirror_that_was_due(stage: Stage) -> None:
     assert person is not None
     assert person["remote_id"] is None
     assert stage.link()["mirror_status"] == "skipped_link_retired"
+
+
+@pytest.mark.rule("D-39", "SY-05")
+def test_a_row_of_an_unknown_lane_is_touched_by_no_save_no_delete_and_no_retirement(stage: Stage) -> None:
+    """An update that was sent once and given back: its lane is repaired first, whatever becomes of its record."""
+    stage.linked(1, **ADA)
+    stage.remote.script.next(verbs.answer(429), when=updating)
+    stage.save(1, name="Ada L.")
+    stage.drain()
+    stage.sql("UPDATE pushlink_push_attempt SET dispatch_lane = 'of_tomorrow' WHERE operation = 'update'")
+    before = stage.attempts(operation="update")
+    assert [(row["status"], row["freeze_count"]) for row in before] == [("pending", 1)]
+    assert isinstance(stage.save(1, name="Ada Lovelace"), Queued)
+    assert (stage.slot()["wanted_version"], stage.attempts(operation="update")) == (3, before)
+    assert "repair" in refused(stage, Verb.RETIRE, stage.link()).message
+    with stage.engine.begin() as conn:
+        [found] = stage.runtime.deleted(conn, "Person", 1, user=USER)
+    assert found.ended == ()
+    assert stage.attempts(operation="update") == before
 
 
 @pytest.mark.rule("D-35")

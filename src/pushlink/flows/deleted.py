@@ -17,6 +17,7 @@ from pushlink.ports import RecordRef
 from pushlink.protocol.snapshots import AttemptId, LinkKey
 from pushlink.protocol.states import (
     CLAIMED_IN_PLACE,
+    KNOWN_LANES,
     LEASED,
     UNSETTLED,
     CreateEvent,
@@ -88,11 +89,14 @@ def _rows(one: OpenAttempts) -> list[AttemptRow]:
 
 
 def _ending(row: AttemptRow, ref: RecordRef, actor: str) -> Move | None:
-    """The move that ends an attempt nobody has claimed; `None` for one that is claimed, finished or a person's."""
+    """The move that ends an attempt nobody has claimed; `None` for one that is claimed, finished or a person's.
+
+    One of a lane that this release does not know is a person's: nothing but a repair of its lane touches it (D-39).
+    """
     event: CreateEvent | UpdateEvent = UpdateEvent.OBSOLETE
     if row.operation is Operation.CREATE:
         event = CreateEvent.DOUBT if row.in_doubt else CreateEvent.END_UNSENT
-    if row.claim_token is not None or row.status not in sources(event):
+    if row.claim_token is not None or row.status not in sources(event) or row.dispatch_lane not in KNOWN_LANES:
         return None
     return Move(
         row=row,

@@ -19,6 +19,7 @@ from pushlink.protocol.identity import locator_key
 from pushlink.protocol.remoteids import Extracted, read_remote_id
 from pushlink.protocol.snapshots import LocatorKey
 from pushlink.protocol.states import (
+    KNOWN_LANES,
     LEASED,
     USABLE_LINKS,
     CreateEvent,
@@ -38,7 +39,7 @@ from pushlink.store.earlier import read_last_creates
 from pushlink.store.events import Event, insert_events
 from pushlink.store.lifecycle import LinkMove
 from pushlink.store.links import MirrorOutcome, Relocation, Validation
-from pushlink.store.rows import slots_of, write_names
+from pushlink.store.rows import AttemptRow, slots_of, write_names
 
 
 def suspend(acting: Acting) -> Effects:
@@ -252,14 +253,26 @@ def _end_attempts(acting: Acting) -> None:
     ended: list[str] = []
     create, update = standing.create, standing.update
     if create is not None and create.status in sources(CreateEvent.LINK_RETIRED):
+        _require_known_lane(acting, create)
         move_attempt(acting, CreateEvent.LINK_RETIRED, row=create, reason_code=Code.LINK_RETIRED, in_doubt=False)
         outcome = MirrorOutcome(link_key=key, status=MirrorStatus.SKIPPED_LINK_RETIRED)
         links.set_mirror_status(acting.conn, [outcome], now=acting.now)
         ended.append(create.id)
     if update is not None and update.status in sources(UpdateEvent.LINK_RETIRED):
+        _require_known_lane(acting, update)
         move_attempt(acting, UpdateEvent.LINK_RETIRED, row=update, reason_code=Code.LINK_RETIRED)
         ended.append(update.id)
     acting.evidence["ended_attempts"] = ended
+
+
+def _require_known_lane(acting: Acting, row: AttemptRow) -> None:
+    """What waits in a lane of a newer release is touched by nothing but a repair of its lane (D-39)."""
+    if row.dispatch_lane not in KNOWN_LANES:
+        raise acting.refuse(
+            "An attempt of this link is of a lane that this release does not know: repair its lane first.",
+            attempt_id=row.id,
+            lane=row.dispatch_lane,
+        )
 
 
 def _require_nothing_sent(acting: Acting) -> None:

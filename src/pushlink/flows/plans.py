@@ -30,7 +30,7 @@ from pushlink.protocol.snapshots import (
     WritebackSnapshot,
     digest,
 )
-from pushlink.protocol.states import REPLACEABLE, USABLE_LINKS
+from pushlink.protocol.states import KNOWN_LANES, REPLACEABLE, USABLE_LINKS
 from pushlink.protocol.waiting import Standing, Target, worst
 from pushlink.store.active import ActiveCatalog, Problem
 from pushlink.store.attempts import OpenAttempts
@@ -333,4 +333,5 @@ def waits_for_update(locked: Locked) -> bool:
     if update is None:
         return False
     never_rendered = update.freeze_count == 0 and update.association is None
-    return never_rendered or update.in_doubt or update.status not in REPLACEABLE
+    is_stranded = update.dispatch_lane not in KNOWN_LANES  # of a newer release; nothing here touches it (D-39)
+    return never_rendered or is_stranded or update.in_doubt or update.status not in REPLACEABLE
