@@ -308,7 +308,7 @@ def _written(path: str, place: str, contract: BaseModel) -> Iterator[tuple[str, 
     for name, field in type(contract).model_fields.items():
         value = getattr(contract, name)
         spelling = field.alias or name
-        if value == field.get_default():
+        if value == field.default:  # compared, not handed out, so it needs no copy
             continue
         if isinstance(value, BaseModel):
             yield from _written(f"{path}.{spelling}", f"{place}/{spelling}", value)

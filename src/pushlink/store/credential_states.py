@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -69,9 +70,13 @@ def allow_credentials(conn: sa.Connection, items: Sequence[CredentialKey], *, no
 
 def read_refused(conn: sa.Connection) -> frozenset[CredentialKey]:
     """Every generation that stands as refused; a deployment has a handful of credentials."""
-    t = credential_state
-    statement = sa.select(t.c.tenant, t.c.credential_ref, t.c.generation).where(t.c.status == "refused")
     return frozenset(
         CredentialKey(tenant=row.tenant, reference=row.credential_ref, generation=row.generation)
-        for row in conn.execute(statement)
+        for row in conn.execute(_REFUSED)
     )
+
+
+#: Read by every save and every claim, so it is built once.
+_REFUSED: Final = sa.select(
+    credential_state.c.tenant, credential_state.c.credential_ref, credential_state.c.generation
+).where(credential_state.c.status == "refused")

@@ -108,59 +108,23 @@ def record_wanted(conn: sa.Connection, items: Sequence[Wanted], *, now: dt.datet
     """Make each the slot's wanted version (nothing is merged across authors); call it under the slot's lock."""
     if not items:
         return []
-    rows = array_rows(
-        conn,
-        "wanted",
-        {
-            "link_key": sa.Text(),
-            "new_values": sa.Text(),
-            "new_sealed_by": sa.Text(),
-            "new_digest": sa.Text(),
-            "new_authority": sa.Text(),
-            "new_mapping": sa.Text(),
-            "new_associations": sa.Text(),
-            "new_order": sa.Text(),
-            "takes_ordinal": sa.Boolean(),
-        },
-        [
-            (
-                i.link_key,
-                i.values,
-                i.sealed_by,
-                i.values_digest,
-                i.authority,
-                i.mapping_fingerprint,
-                i.associations,
-                i.order_key,
-                i.takes_ordinal,
-            )
-            for i in items
-        ],
-    )
-    t, w = push_slot, rows.c
-    statement = (
-        sa.update(t)
-        .where(t.c.link_key == w.link_key)
-        .values(
-            wanted_version=t.c.wanted_version + 1,
-            wanted_values=w.new_values,
-            wanted_sealed_by=w.new_sealed_by,
-            wanted_values_digest=w.new_digest,
-            wanted_authority=w.new_authority,
-            wanted_mapping_fingerprint=w.new_mapping,
-            wanted_associations=w.new_associations,
-            order_key=w.new_order,
-            wanted_state=sa.null(),
-            wanted_at=sa.bindparam("wanted_now", now, UtcTime()),
-            create_ordinal=t.c.create_ordinal + sa.case((w.takes_ordinal, 1), else_=0),
-            source_deleted_at=sa.null(),
-            row_version=t.c.row_version + 1,
+    rows = [
+        (
+            i.link_key,
+            i.values,
+            i.sealed_by,
+            i.values_digest,
+            i.authority,
+            i.mapping_fingerprint,
+            i.associations,
+            i.order_key,
+            i.takes_ordinal,
         )
-        .returning(t.c.link_key, t.c.wanted_version, t.c.create_ordinal)
-    )
+        for i in items
+    ]
     found = {
         row.link_key: WantedVersion(version=row.wanted_version, ordinal=row.create_ordinal)
-        for row in conn.execute(statement)
+        for row in _RECORD(conn, rows, wanted_now=now)
     }
     return [found[item.link_key] for item in items]
 
@@ -329,6 +293,30 @@ def _read_statement(rows: sa.FromClause, *, kind: type[Any]) -> sa.Executable:
     return sa.select(*columns_of(kind, t)).join_from(rows, t, t.c.link_key == rows.c.link_key)
 
 
+def _record_statement(rows: sa.FromClause) -> sa.Executable:
+    t, w = push_slot, rows.c
+    return (
+        sa.update(t)
+        .where(t.c.link_key == w.link_key)
+        .values(
+            wanted_version=t.c.wanted_version + 1,
+            wanted_values=w.new_values,
+            wanted_sealed_by=w.new_sealed_by,
+            wanted_values_digest=w.new_digest,
+            wanted_authority=w.new_authority,
+            wanted_mapping_fingerprint=w.new_mapping,
+            wanted_associations=w.new_associations,
+            order_key=w.new_order,
+            wanted_state=sa.null(),
+            wanted_at=sa.bindparam("wanted_now", type_=UtcTime()),
+            create_ordinal=t.c.create_ordinal + sa.case((w.takes_ordinal, 1), else_=0),
+            source_deleted_at=sa.null(),
+            row_version=t.c.row_version + 1,
+        )
+        .returning(t.c.link_key, t.c.wanted_version, t.c.create_ordinal)
+    )
+
+
 def _acknowledge_statement(rows: sa.FromClause) -> sa.Executable:
     t, a = push_slot, rows.c
     applied = sa.and_(a.refusal.is_(None), a.sent > t.c.acknowledged_version)
@@ -358,6 +346,20 @@ _HOLD_FREE: Final = _KEYS.prepare(_hold_free_statement)
 _LOCK_VERSIONS: Final = _KEYS.prepare(partial(_lock_statement, kind=SlotVersions, nowait=True))
 _READ: Final = _KEYS.prepare(partial(_read_statement, kind=SlotRow))
 _READ_IDENTITY: Final = _KEYS.prepare(partial(_read_statement, kind=SlotIdentity))
+_RECORD: Final = Batch(
+    "wanted",
+    {
+        "link_key": sa.Text(),
+        "new_values": sa.Text(),
+        "new_sealed_by": sa.Text(),
+        "new_digest": sa.Text(),
+        "new_authority": sa.Text(),
+        "new_mapping": sa.Text(),
+        "new_associations": sa.Text(),
+        "new_order": sa.Text(),
+        "takes_ordinal": sa.Boolean(),
+    },
+).prepare(_record_statement)
 _ACKNOWLEDGE: Final = Batch(
     "answers",
     {"link_key": sa.Text(), "sent": sa.BigInteger(), "digest": sa.Text(), "refusal": sa.Text()},
