@@ -12,8 +12,9 @@
     orders.py       casts whose effects are woven in every order, or in seeded ones; sends that are on the way
     zombies.py      real workers that are stopped at a chosen step and woken
     interleave.py   `make interleave`
-    mutation.py     the closing rules, and how each is switched off; a plugin of pytest
+    mutation/       the closing rules, and how each is switched off
     mutants.py      `make mutants`
+    plain.py        the same for single operators of the protocol's modules
     chaos/          `make chaos`: real hosts, workers and servers, and what strikes them
     upgrade/        `make upgrade`: the release before this one beside it, kept as it was
     machine/        a model of one record in 152 lines, and the machine of Hypothesis: model = SQLite = PostgreSQL

@@ -5,8 +5,9 @@
     python -m proof.mutants --plain recovery gates --minutes 10   plain mutation testing of these modules (`plain.py`)
 
 Each mutant runs in processes of its own: one that simulates seed after seed until an invariant breaks, one that runs
-the test that names the rule. A rule that neither notices fails the run, and so does one that the simulation should
-have noticed (`mutation.py` says which it cannot, and why).
+the test that names the rule. A broken invariant counts, and an assertion of that test. An error that nobody expects
+counts for nothing: then the mutant is broken, and the run fails and says so. It fails as well where the named test
+passes, and where the simulation should have noticed and did not (`mutation` says what it cannot, and why).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -26,12 +28,17 @@ from typing import Any, Final
 
 from proof.databases import Databases
 from proof.figures import BUILD, ROOT, table, write_section
-from proof.mutation import MUTANTS, VARIABLE, Mutant
-from proof.simulation.seeds import Place, run
+from proof.model.runs import FAILS
+from proof.mutation import MUTANTS, Mutant
+from proof.mutation.plugin import CRASHED, NOTICED, VARIABLE
+from proof.simulation.seeds import Place, calm, run
 
 SEEDS: Final = 500
-PYTEST: Final = ("-q", "-x", "-p", "proof.mutation", "-p", "no:cacheprovider", "-n", "0", "-k", "not postgresql")
+PYTEST: Final = ("-q", "-x", "-p", "proof.mutation.plugin", "-p", "no:cacheprovider", "-n", "0", "-k", "not postgresql")
 FIGURES: Final = BUILD / "mutants.json"
+
+#: Identities of rows, which say nothing to a reader.
+_IDS: Final = re.compile(r"\b[0-9a-f]{32,}\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,45 +49,62 @@ class Caught:
     seed: int | None
     seeds: int  # how many were tried
     broke: str
-    test_failed: bool
+    crashed: str  # what the simulation or the test stumbled over; nothing is proved then
+    failed: str  # how the named test failed; empty when it passed
 
     @property
     def is_caught(self) -> bool:
-        """Whether everybody who should notice did."""
-        return self.test_failed and (self.seed is not None or bool(MUTANTS[self.rule].unseen))
+        """Whether everybody who should notice did, and for the right reason."""
+        return bool(self.failed) and not self.crashed and (self.seed is not None or bool(MUTANTS[self.rule].unseen))
 
 
 def hunt(mutant: Mutant, template: Path, home: Path, seeds: int) -> dict[str, Any]:
     """Simulate with this rule off until something breaks; for a process of its own."""
     mutant.off()
     place = Place(template, home)
+    calm()
     for seed in range(1, seeds + 1):
-        problems = run(seed, place).problems
-        if problems:
-            return {"seed": seed, "seeds": seed, "broke": problems[0].splitlines()[0]}
-    return {"seed": None, "seeds": seeds, "broke": ""}
+        result = run(seed, place)
+        if result.crashed:
+            return {"seed": None, "seeds": seed, "broke": "", "crashed": f"seed {seed}: {result.problems[-2]}"}
+        if result.problems:
+            return {"seed": seed, "seeds": seed, "broke": result.problems[0].splitlines()[0], "crashed": ""}
+    return {"seed": None, "seeds": seeds, "broke": "", "crashed": ""}
 
 
 def examine(name: str, *, databases: Databases, seeds: int) -> Caught:
     """One rule: the simulation and the named test, each in a process."""
     mutant = MUTANTS[name]
     _, home = databases.fresh("sqlite")
-    found: dict[str, Any] = {"seed": None, "seeds": 0, "broke": ""}
+    found: dict[str, Any] = {"seed": None, "seeds": 0, "broke": "", "crashed": ""}
     if not mutant.unseen:
         template = databases.home / "template.sqlite"
         asked = [sys.executable, "-m", "proof.mutants", "--hunt", name, str(template), str(home), str(seeds)]
         found = json.loads(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    failed, crashed = try_test(mutant)
+    return Caught(rule=name, failed=failed, **{**found, "crashed": found["crashed"] or crashed})
+
+
+def try_test(mutant: Mutant) -> tuple[str, str]:
+    """Run the named test without its rule: how it failed, or what it stumbled over."""
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", *PYTEST, mutant.test],
         cwd=ROOT,
-        env={**os.environ, VARIABLE: name},
+        env={**os.environ, VARIABLE: mutant.name},
         capture_output=True,
         text=True,
         check=False,
     )
     if tested.returncode not in {0, 1}:
-        raise RuntimeError(f"{mutant.test} did not run under {name}:\n{tested.stdout[-2_000:]}{tested.stderr[-2_000:]}")
-    return Caught(rule=name, test_failed=tested.returncode == 1, **found)
+        said = f"{tested.stdout[-2_000:]}{tested.stderr[-2_000:]}"
+        raise RuntimeError(f"{mutant.test} did not run under {mutant.name}:\n{said}")
+    told = {
+        mark: line.removeprefix(mark)
+        for line in tested.stdout.splitlines()
+        for mark in (NOTICED, CRASHED)
+        if line.startswith(mark)
+    }
+    return told.get(NOTICED, ""), told.get(CRASHED, "")
 
 
 def examine_all(names: Sequence[str], *, seeds: int, jobs: int) -> list[Caught]:
@@ -92,33 +116,40 @@ def examine_all(names: Sequence[str], *, seeds: int, jobs: int) -> list[Caught]:
             found.append(caught)
             says = "" if caught.is_caught else "  NOT CAUGHT"
             seed = f"seed {caught.seed}" if caught.seed else f"no seed of {caught.seeds}"
-            test = "fails" if caught.test_failed else "PASSES"
-            sys.stderr.write(
-                f"{time.monotonic() - started:5.0f} s  {caught.rule:10} {seed}, its test {test}{says}\n"
-                f"          {caught.broke[:150]}\n"
-            )
+            test = "fails" if caught.failed else "PASSES"
+            sys.stderr.write(f"{time.monotonic() - started:5.0f} s  {caught.rule:10} {seed}, its test {test}{says}\n")
+            for what, how in (("broke", caught.broke), ("failed", caught.failed), ("CRASHED", caught.crashed)):
+                sys.stderr.write(f"          {what}: {how[:150]}\n" if how else "")
     return found
 
 
 def summary(found: Sequence[dict[str, Any]]) -> str:
     """The table of the page."""
     seen = [one["seed"] for one in found if one["seed"] is not None]
-    failed = sum(one["test_failed"] for one in found)
+    failed = sum(bool(one["failed"]) for one in found)
+    models = {run.says: run.file for run in FAILS}
     head = (
-        f"{len(found)} rules switched off: the simulation noticed {len(seen)}, within {max(seen, default=0)} seeds; "
-        f"the named test failed for {failed}."
+        f"{len(found)} rules switched off. An invariant of the simulation broke for {len(seen)} of them, within "
+        f"{max(seen, default=0)} seeds; an assertion of the named test failed for {failed}."
     )
     rows = []
     for one in found:
         mutant = MUTANTS[one["rule"]]
-        broke = (
-            one["broke"].replace("|", "/")[:110] or f"not seen: {mutant.unseen or 'in ' + str(one['seeds']) + ' seeds'}"
-        )
-        test = mutant.test.rpartition("::")[2] + ("" if one["test_failed"] else " (passes)")
-        rows.append((mutant.name, mutant.decision, mutant.rule, broke, one["seed"] or "-", f"`{test}`"))
-    return (
-        f"{head}\n\n{table(('rule', 'decision', 'what it says', 'what broke', 'first seed', 'test that failed'), rows)}"
+        unseen = f"not seen: {mutant.unseen or 'in ' + str(one['seeds']) + ' seeds'}"
+        test = mutant.test.rpartition("::")[2] if one["failed"] else "(none)"
+        broke = _IDS.sub("...", one["broke"].replace("|", "/"))[:120] or unseen
+        rule = (mutant.name, mutant.decision, mutant.rule)
+        rows.append((*rule, broke, one["seed"] or "-", f"`{test}`", models.get(mutant.name, "-")))
+    names = (
+        "rule",
+        "decision",
+        "what it says",
+        "what broke",
+        "first seed",
+        "test that failed",
+        "model that refutes it",
     )
+    return f"{head}\n\n{table(names, rows)}"
 
 
 def main() -> int:
@@ -134,9 +165,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="how long plain mutation testing may take")
     asked = parser.parse_args()
     if asked.plain is not None:
-        from proof import plain
-
-        return plain.examine_modules(asked.plain or [*plain.MODULES], minutes=asked.minutes)
+        # A process of its own: modules of pushlink are there already, and mutants are to be loaded afresh.
+        return subprocess.call([sys.executable, "-m", "proof.plain", str(asked.minutes), *asked.plain])
     found = examine_all(asked.rules, seeds=asked.seeds, jobs=asked.jobs)
     known = {one["rule"]: one for one in json.loads(FIGURES.read_text("utf-8"))} if FIGURES.exists() else {}
     known |= {one.rule: asdict(one) for one in found}

@@ -1,36 +1,47 @@
-"""Plain mutation testing, in a small way: one operator of one line changed at a time, and the tests of its room run.
+"""`make mutants MUTANTS=--plain`: plain mutation testing, in a small way.
 
-A mutant swaps a comparison, an `and` for an `or`, a truth value, or a number. It lives in a copy of `src`; what its
-module says is tried by the tests that are named beside it. A mutant that they do not kill is shown with its line, so
-that somebody can say whether the line or the test is at fault.
+One operator of one line is changed at a time, and the tests of its module run. A mutant swaps a comparison, an `and`
+for an `or`, a truth value, or a number; it lives in a copy of `src`. Mutants of all modules are taken in one shuffled
+order, so that what a run had time for is a fair sample of everything. One that survives is shown with its line, so that
+somebody can say whether the line or the test is at fault.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
+import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from proof.figures import BUILD, ROOT
+import pytest
 
-#: Modules of the protocol and the tests that try them.
-MODULES: Final[Mapping[str, tuple[str, ...]]] = {
-    "states": ("tests/protocol/test_states.py",),
-    "recovery": ("tests/protocol/test_recovery.py",),
-    "outcome": ("tests/protocol/test_outcome.py", "tests/protocol/test_declarations.py"),
-    "gates": ("tests/protocol/test_gates.py",),
-    "drift": ("tests/protocol/test_drift.py",),
-    "verbs": ("tests/protocol/test_verbs.py",),
+from proof.figures import BUILD, ROOT, table, write_section
+
+PROTOCOL: Final = ROOT / "src" / "pushlink" / "protocol"
+
+#: Tests of a module beside `tests/protocol/test_MODULE.py`; what survives those meets all of `tests/protocol` as well.
+TESTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "adoption": ("tests/migration/test_adopt.py",),
+    "manifest": ("tests/migration/test_revalidate.py",),
+    "outcome": ("tests/protocol/test_declarations.py",),
+    "rebinding": ("tests/migration/test_rebind.py",),
+    "receipts": ("tests/migration/test_revalidate.py",),
 }
-FIGURES: Final = BUILD / "plain_mutants.json"
+
+#: What every test imports and no mutant changes: loaded once, before the processes are forked.
+WARM: Final = ("sqlalchemy", "pydantic", "psycopg", "aiohttp", "cryptography")
+
+#: The order in which mutants are taken.
+SHUFFLED: Final = 7
 
 _COMPARED: Final = {
     ast.Eq: ast.NotEq,
@@ -81,43 +92,108 @@ def _change(node: ast.Compare | ast.BoolOp | ast.Constant | ast.UnaryOp) -> None
             node.value = number + 1
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One mutant: the module, the line that it changes, and the whole changed source."""
+
+    module: str
+    line: int
+    text: str
+
+
+@dataclass(slots=True)
+class Examined:
+    """What came of one module. `survived`: the lines that may be changed without a test that fails."""
+
+    module: str
+    mutants: int
+    tried: int
+    survived: list[dict[str, Any]]
+
+
 def examine_modules(names: Sequence[str], *, minutes: float) -> int:
     """Mutate these modules until the time is over; writes and prints what survived."""
     until = time.monotonic() + 60 * minutes
-    known: dict[str, object] = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
-    for name in names:
-        known[name] = _examine(name, until)
-        sys.stderr.write(f"{name}: {json.dumps(known[name])}\n")
-    BUILD.mkdir(exist_ok=True)
-    FIGURES.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    return 0
-
-
-def _examine(name: str, until: float) -> dict[str, object]:
+    sources = {name: (PROTOCOL / f"{name}.py").read_text("utf-8") for name in names}
+    changes = [Change(name, *mutant) for name, source in sources.items() for mutant in mutants_of(source)]
+    found = {name: Examined(name, sum(c.module == name for c in changes), 0, []) for name in names}
+    random.Random(SHUFFLED).shuffle(changes)
+    for name in WARM:
+        importlib.import_module(name)
     with tempfile.TemporaryDirectory() as home:
         copy = Path(home) / "src"
         shutil.copytree(ROOT / "src", copy)
-        module = copy / "pushlink" / "protocol" / f"{name}.py"
-        source = module.read_text("utf-8")
-        lines = source.splitlines()
-        found = list(mutants_of(source))
-        tried, survived = 0, []
-        for line, text in found:
+        for name in names:
+            if not _passes(copy, tests_of(name)):
+                raise RuntimeError(f"the tests of {name} fail before anything was changed")
+        for change in changes:
             if time.monotonic() > until:
                 break
-            module.write_text(text, encoding="utf-8")
-            tried += 1
-            if _passes(copy, MODULES[name]):
-                survived.append({"line": line, "text": lines[line - 1].strip()})
-    return {"mutants": len(found), "tried": tried, "killed": tried - len(survived), "survived": survived}
+            module = copy / "pushlink" / "protocol" / f"{change.module}.py"
+            module.write_text(change.text, encoding="utf-8")
+            examined = found[change.module]
+            examined.tried += 1
+            if _passes(copy, tests_of(change.module)) and _passes(copy, ["tests/protocol"]):
+                line = sources[change.module].splitlines()[change.line - 1].strip()
+                examined.survived.append({"line": change.line, "text": line})
+                sys.stderr.write(f"{change.module}.py:{change.line} survived: {line}\n")
+            module.write_text(sources[change.module], encoding="utf-8")
+    done = [one for one in found.values() if one.mutants]
+    BUILD.mkdir(exist_ok=True)
+    found_text = json.dumps([asdict(one) for one in done], indent=1)
+    (BUILD / "plain_mutants.json").write_text(found_text + "\n", encoding="utf-8")
+    write_section("plain", summary(done))
+    sys.stdout.write(summary(done) + "\n")
+    return 0
+
+
+def tests_of(name: str) -> list[str]:
+    """The tests that a module's mutants meet first."""
+    own = f"tests/protocol/test_{name}.py"
+    return [*TESTS.get(name, ()), *([own] if (ROOT / own).exists() else [])]
+
+
+def summary(found: Sequence[Examined]) -> str:
+    """The figures as the page shows them."""
+    mutants, tried = sum(one.mutants for one in found), sum(one.tried for one in found)
+    lived = sum(len(one.survived) for one in found)
+    head = (
+        f"{tried:,} of the {mutants:,} mutants of {len(found)} modules were tried, taken in a shuffled order: "
+        f"{tried - lived:,} were killed ({100 * (tried - lived) / max(tried, 1):.1f} %), {lived} survived."
+    )
+    rows = [
+        (f"`{one.module}.py:{survivor['line']}`", f"`{survivor['text'].replace('|', '/')}`")
+        for one in found
+        for survivor in one.survived
+    ]
+    return f"{head}\n\n{table(('survived', 'line'), rows)}"
 
 
 def _passes(copy: Path, tests: Sequence[str]) -> bool:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{copy}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        check=False,
-    )
-    return done.returncode == 0
+    """Whether these tests pass with what is in the copy; a process of its own runs them."""
+    if not tests:
+        return True
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(_run(copy, tests))
+        finally:
+            os._exit(1)  # whatever was raised, this process goes no further
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) == 0
+
+
+def _run(copy: Path, tests: Sequence[str]) -> int:
+    sys.path[:0] = [str(copy), str(ROOT / "tests")]
+    sys.dont_write_bytecode = True
+    os.chdir(ROOT)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    quick = ("-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", "not postgresql", "--timeout", "120")
+    return int(pytest.main([*quick, *tests]))
+
+
+if __name__ == "__main__":
+    given, *chosen = sys.argv[1:]
+    sys.exit(examine_modules(chosen or sorted(path.stem for path in PROTOCOL.glob("*.py")), minutes=float(given)))

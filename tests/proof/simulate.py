@@ -12,7 +12,6 @@ kept in `simulation/kept.txt` and run for ever after.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import sys
@@ -27,7 +26,7 @@ from proof.databases import Databases
 from proof.figures import BUILD, table, write_section
 from proof.simulation.coverage import EXPECTED, missing
 from proof.simulation.faults import Fault
-from proof.simulation.seeds import Place, Result, run
+from proof.simulation.seeds import Place, Result, calm, run
 
 KEPT: Final = Path(__file__).parent / "simulation" / "kept.txt"
 SEEDS: Final = 2_000
@@ -46,8 +45,7 @@ def _start(template: Path, home: Path) -> None:
     own = home / f"simulation-{os.getpid()}"
     own.mkdir()
     _place = Place(template, own)
-    gc.freeze()  # statements and classes stay for ever; looking through them again and again took a tenth of the time
-    gc.set_threshold(100_000, 50, 50)
+    calm()
 
 
 def simulate(seed: int) -> Result:

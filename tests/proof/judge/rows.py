@@ -57,6 +57,7 @@ _FROZEN: Final = {"event": ("id",), "request": ("attempt_id", "freeze"), "respon
 _SAID_BY_PEOPLE: Final = ("confirm_absent", "dispose")
 _WAITS_FOR_PEOPLE: Final = ("ambiguous_remote_effect", "terminal_failed")
 _IN_WORK: Final = ("processing", "post_sent", "writeback_commit_pending")
+_THROTTLED: Final = 429
 _OPEN_UPDATE: Final = ("pending", "processing", "post_sent", "ambiguous_remote_effect")
 _LANES: Final = ("configured", "deferred_association")
 _LINKED: Final = ("writeback_commit_pending", "finalized")
@@ -104,6 +105,7 @@ class Judge:
             _events(tables),
             _reasons(tables, settled=settled),
             _checkpoints(tables),
+            _once_refused(tables),
             self._frozen(tables, whole=record is None),
             self._never_lost(tables, whole=record is None),
             self._untouched(tables),
@@ -302,6 +304,19 @@ def _checkpoints(tables: Mapping[str, list[Row]]) -> Iterator[str]:
         seen |= set() if is_looked_up else {identity}
         if not 1 <= response["send_ordinal"] <= sends.get(response["attempt_id"], 0):
             yield f"an answer to send {response['send_ordinal']} of {response['attempt_id']}, which was never announced"
+
+
+def _once_refused(tables: Mapping[str, list[Row]]) -> Iterator[str]:
+    """What the remote refused is sent again by nobody but a person, and a throttle costs no try."""
+    refused = {slot["link_key"]: slot["refused_version"] for slot in tables["slot"]}
+    tried = Counter(row["attempt_id"] for row in tables["response"] if row["status"] != _THROTTLED)
+    for row in tables["attempt"]:
+        is_open = row["operation"] == "update" and row["status"] in _OPEN_UPDATE and not row["association"]
+        if is_open and row["version"] <= refused[row["link_key"]]:
+            yield f"the update {row['id']} carries version {row['version']}, which was refused, and nobody released it"
+        is_create = row["operation"] == "create" and not row["remote_id"]  # a mirror has a count of its own
+        if is_create and row["retry_count"] > tried[row["id"]]:
+            yield f"the create {row['id']} counts {row['retry_count']} tries, and {tried[row['id']]} failed"
 
 
 def _known_ids(tables: Mapping[str, list[Row]]) -> set[tuple[str, str]]:

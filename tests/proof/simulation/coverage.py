@@ -16,9 +16,7 @@ PER_HUNDRED_SEEDS: Final = 1
 ELSEWHERE: Final[Mapping[tuple[str, str], str]] = {
     ("create", CreateEvent.CLAIM): "writes no event",
     ("update", UpdateEvent.CLAIM): "writes no event",
-    ("create", CreateEvent.REPLAY): "needs a replay contract: tests/replay",
-    ("create", CreateEvent.REPLAY_EXPLICIT): "the same",
-    ("create", CreateEvent.STAMP_FOUND): "the same",
+    ("create", CreateEvent.STAMP_FOUND): "needs a look-up by a stamp: tests/flows/test_replays.py",
     ("create", CreateEvent.ANSWER_STORED): "needs an answer that is looked up: tests/flows/test_answers_looked_up.py",
     ("update", UpdateEvent.ANSWER_STORED): "the same",
     ("update", UpdateEvent.REMOTE_CONFLICT): "needs a precondition: tests/flows/test_requests_preconditions.py",

@@ -40,6 +40,7 @@ class Fault(StrEnum):
     REFUSED = "refused"
     UNAUTHORISED = "unauthorised"
     FOREIGN_ID = "foreign id"  # it answers with the id of a record that another link owns
+    DUPLICATE = "duplicate"  # it says that the record is there already, and names another one
     GONE = "gone"  # somebody deletes a record there
     # the configuration
     CREDENTIAL = "credential changed"
@@ -62,6 +63,7 @@ ON_THE_WIRE: Final = (
     Fault.REFUSED,
     Fault.UNAUTHORISED,
     Fault.FOREIGN_ID,
+    Fault.DUPLICATE,
 )
 IN_A_TRANSACTION: Final = (
     Fault.ROLLED_BACK,

@@ -153,13 +153,15 @@ class Network:
         return any(self.key_of(request) == key for request in self.underway)
 
     def _verb(self, fault: Fault | None, request: WireRequest) -> Verb | None:
-        if fault is not Fault.FOREIGN_ID:
+        if fault not in {Fault.FOREIGN_ID, Fault.DUPLICATE}:
             return None if fault is None else VERBS[fault]
-        others = self.owned_ids(request)
-        if request.method == "POST" and others:
-            return verbs.store_then_answer(201, {"id": self.faults.rng.choice(others)})
-        self.faults.undo(fault)
-        return None
+        is_named = fault is Fault.DUPLICATE
+        others = [record.id for record in self.wire.api.records] if is_named else self.owned_ids(request)
+        if request.method != "POST" or not others:
+            self.faults.undo(fault)
+            return None
+        other = self.faults.rng.choice(others)
+        return verbs.answer(409, {"existing": other}) if is_named else verbs.store_then_answer(201, {"id": other})
 
 
 def live_record(wire: ScriptedTransport, key: str) -> Record | None:

@@ -8,11 +8,14 @@ stands for, and he finds what is there.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -35,14 +38,16 @@ from pushlink.migration import revalidate
 from pushlink.operations import deployments, waiting
 from pushlink.operations.actions import act
 from pushlink.packs.loader import load_pack_text
+from pushlink.packs.model import Pack
 from pushlink.ports import Secret, WireRequest
 from pushlink.protocol.documents import Approval
 from pushlink.protocol.snapshots import Digest
 from pushlink.protocol.verbs import Verb
-from pushlink.settings import AuthoritySettings, Settings
+from pushlink.settings import AuthoritySettings, ContractSettings, Settings
 from pushlink.store.catalog import apply_pack
 from pushlink.store.claims import Turn
-from pushlink.testing.collection import RemoteOptions
+from pushlink.store.tables import UtcTime
+from pushlink.testing.collection import Dedupe, RemoteOptions
 from pushlink.testing.drain import claims_of
 from pushlink.testing.driver import Interleaver
 from pushlink.testing.scripted import ScriptedTransport
@@ -68,6 +73,16 @@ MAY_SEND: Final = (
     ' JOIN pushlink_push_request r ON r.attempt_id = a.id AND r."freeze" = a.freeze_count'
     " WHERE a.id = :id AND a.operation = 'update'"
 )
+MAY_REPEAT: Final = sa.text(
+    "SELECT first_io_at, last_checkpoint_at FROM pushlink_push_attempt WHERE id = :id AND operation = 'create'"
+    " AND in_doubt"
+).columns(first_io_at=UtcTime(), last_checkpoint_at=UtcTime())
+
+#: Updates that a manifest has to wait for (D-21).
+ON_ITS_WAY: Final = (
+    "SELECT id FROM pushlink_push_attempt WHERE link_key = :key AND operation = 'update'"
+    " AND status IN ('processing', 'post_sent', 'ambiguous_remote_effect')"
+)
 
 #: A save that waits for one of these is written down with all its values (D-19).
 WRITTEN_DOWN: Final = frozenset(
@@ -79,7 +94,17 @@ NOTHING: Final = "nothing"
 
 #: What a mapping is changed to and back.
 MAPPINGS: Final = ("/name", "/label")
+ID_RULE: Final = "id: [{from: $response.body#/id}]"
 TENANTS: Final = ("", "other")
+
+#: A replay contract, and for how long a create in doubt may be sent again by it. The remote never forgets a key, since
+#: requests here are late by more than any margin; that the contract's own end is kept is looked at by itself.
+CONTRACT: Final = (
+    "idempotency: {in: header, name: Idempotency-Key, lifetime: 5m, margin: 1m,"
+    " receipt: [{header: Idempotent-Replayed, equals: 'true'}]}"
+)
+REPLAYED_FOR: Final = dt.timedelta(minutes=4)
+NEVER_FORGETS: Final = Dedupe(seconds=math.inf)
 FOREIGN_LANE: Final = "lane of tomorrow"
 TERMS: Final = OperatorTerms(pause_max_ms=600_000)
 WORKERS_MAX: Final = 4
@@ -90,6 +115,9 @@ DEMOTED: Final = 0.08
 
 #: The world changes less often than a request fails.
 WORLD_SCALE: Final = 0.15
+
+#: How often an operator looks at any link at all, and accepts it as it is, or wants no more of it.
+LOOKED_AT: Final = 0.1
 
 #: How often an operator lets the same attempt go on before he stops its link.
 UNHELD_MAX: Final = 3
@@ -165,7 +193,8 @@ class Process:
         self.weave.step(name)
         for flow, error in self.weave.abandoned.items():
             if not is_simulated(error):
-                raise AssertionError(f"{flow} was abandoned: {error!r}") from error
+                error.add_note(f"{flow} was abandoned")
+                raise error
         if self.network.heard is not None:
             self._ids[name] = self.network.heard
         if effect == "checkpoint" and self.weave.peek(name) == "send":
@@ -175,9 +204,12 @@ class Process:
         return f"{name} {effect}"
 
     def _require_validated(self, attempt: str) -> None:
-        """What may be sent from here on is for a link that is usable and has the mapping of the request (I10)."""
+        """What may be sent now is for a usable link with the request's mapping (I10), or within its contract (I3)."""
         with self.database.engine.begin() as conn:
             found = conn.execute(sa.text(MAY_SEND), {"id": attempt}).one_or_none()
+            again = conn.execute(MAY_REPEAT, {"id": attempt}).one_or_none()
+        if again is not None and again.last_checkpoint_at - again.first_io_at >= REPLAYED_FOR:
+            raise AssertionError(f"the create {attempt} is let go again after the end of its replay contract")
         if found is not None and (found.status != "finalized" or found.of_link != found.of_request):
             raise AssertionError(f"the update {attempt} is let go to a link that is {found.status}, or mapped anew")
 
@@ -196,7 +228,9 @@ class Universe:
         self.clock = FixedClock()
         self.credentials = Generation()
         self.faults = Faults.draw(self.rng)
-        self.wire = ScriptedTransport(RemoteOptions(ids="text", clock=self._seconds), credentials=self.credentials)
+        self.has_contract = self.rng.random() < 0.4
+        options = RemoteOptions(ids="text", clock=self._seconds, dedupe=NEVER_FORGETS if self.has_contract else None)
+        self.wire = ScriptedTransport(options, credentials=self.credentials)
         self.network = Network(self.wire, self.faults, key_of, self._owned_ids)
         self.ids = SeededIds(self.rng)
         self.backup: Any = None
@@ -222,6 +256,7 @@ class Universe:
         settings = Settings(
             database_url=engine.url.render_as_string(hide_password=False),
             authority=AuthoritySettings(kind="allow_all"),
+            contracts=ContractSettings(trust_uncertified=True),
             secret_file=directory / "secret",
         )
         parts = Parts(
@@ -352,7 +387,7 @@ class Universe:
             Fault.CREDENTIAL: self._change_credential,
             Fault.MAPPING: self._change_mapping,
             Fault.SOURCE_DELETED: self._delete,
-            Fault.SUSPENDED: self._suspend,
+            Fault.SUSPENDED: lambda: self._decide_about_link(Verb.SUSPEND),
             Fault.RESTORED: self._restore,
             Fault.FOREIGN_LANE: self._strand,
         }[fault]()
@@ -393,10 +428,7 @@ class Universe:
         return f"mapping {self.mapping}"
 
     def _apply(self) -> None:
-        text = (PACK + MIRROR if self.has_mirror else PACK).replace(
-            "{source: name, target: /name}", f"{{source: name, target: {MAPPINGS[self.mapping]}}}"
-        )
-        pack = load_pack_text(text)
+        pack = _pack(MAPPINGS[self.mapping], mirror=self.has_mirror, contract=self.has_contract)
         with self.engine.begin() as conn:
             for tenant in self.tenants:
                 apply_pack(
@@ -422,8 +454,8 @@ class Universe:
         self.deleted.add(record)
         return f"{record} is deleted{', and pushlink told' if told else ''}"
 
-    def _suspend(self, record: str | None = None) -> str:
-        """Somebody stops a link: the one of a record, or any."""
+    def _decide_about_link(self, verb: Verb, record: str | None = None) -> str:
+        """Somebody stops, accepts or ends a link that is in use: the one of a record, or any."""
         with self.engine.begin() as conn:
             query = sa.text(
                 "SELECT id, tenant, row_version, source_record_id FROM pushlink_remote_link"
@@ -433,7 +465,7 @@ class Universe:
         if not links:
             return NOTHING
         link = self.rng.choice(links)
-        return self._act(Verb.SUSPEND, link.id, link.row_version, link.tenant)
+        return self._act(verb, link.id, link.row_version, link.tenant)
 
     def _strand(self) -> str:
         """One row, due or claimed, is of a lane that is not known here; people find it on their list."""
@@ -455,12 +487,13 @@ class Universe:
     def _restore(self) -> str:
         """An older copy of the database comes back; every process of before is stopped first, as the runbook says."""
         if self.backup is None or self.rng.random() < 0.5:
-            self.backup = self._copy_of()
+            self.backup = self._copy_of(), self.mapping
             self.faults.undo(Fault.RESTORED)  # not yet
             return "a backup is made"
         for process in list(self.processes):
             self.kill(process)
-        self.backup()
+        put_back, self.mapping = self.backup  # the catalogue is of then, too
+        put_back()
         self.backup = None
         with self.engine.begin() as conn:
             now = self.clock.now()
@@ -472,6 +505,9 @@ class Universe:
 
     def operate(self) -> str:
         """The operator takes one row off the list of what is stuck."""
+        if self.rng.random() < LOOKED_AT:
+            retires = self.retires and self.rng.random() < 0.2
+            return self._decide_about_link(Verb.RETIRE if retires else Verb.REVALIDATE)
         rows = self.stuck()
         if not rows:
             return self._accept_mapping()
@@ -499,7 +535,7 @@ class Universe:
         for verb, argument in self._wishes(row, found):
             if verb in offered:
                 if verb is Verb.UNHOLD and self._is_hopeless(row):
-                    return self._suspend(row.record_id)
+                    return self._decide_about_link(Verb.SUSPEND, row.record_id)
                 said = self._act(verb, row.target_id, row.row_version, tenant, argument)
                 if "refused" not in said:
                     return said
@@ -513,6 +549,8 @@ class Universe:
             if found is not None:
                 return [(Verb.REVALIDATE, None)]
             return [(Verb.RETIRE, None)] if self.retires else []
+        if self.rng.random() < 0.5:
+            wishes.append((Verb.REPLAY, None))
         if remote_id is not None:
             wishes.append((Verb.ADOPT, remote_id))
             if quiet and found.document.get("name") == self.names.get(row.record_id):
@@ -569,10 +607,13 @@ class Universe:
             return NOTHING
         for tenant in self.tenants:
             with self.engine.begin() as conn:
+                [action] = self.runtime.world.catalog.read(conn).actions_for(tenant, "Person")
                 query = sa.text(
-                    "SELECT link_key FROM pushlink_remote_link WHERE status = 'finalized' AND tenant = :t ORDER BY 1"
+                    "SELECT link_key FROM pushlink_remote_link WHERE status = 'finalized' AND tenant = :t"
+                    " AND NOT (mapping_fingerprint = :mapping AND validated_install_id = :install) ORDER BY 1"
                 )
-                keys = list(conn.execute(query, {"t": tenant}).scalars())
+                now = {"t": tenant, "mapping": action.mapping_fingerprint, "install": action.install_id}
+                keys = list(conn.execute(query, now).scalars())
             for key in keys:
                 self.operations += 1
                 try:
@@ -587,8 +628,15 @@ class Universe:
                     revalidate.apply(self.engine, manifest, actor="op", now=self.clock.now)
                 except PushlinkError:
                     continue
+                self._require_still(key)
                 return f"manifest for {key[:8]}"
         return NOTHING
+
+    def _require_still(self, key: str) -> None:
+        with self.engine.begin() as conn:
+            found = conn.execute(sa.text(ON_ITS_WAY), {"key": key}).scalars().all()
+        if found:
+            raise AssertionError(f"the link {key} was mapped anew while its update {found[0]} may be on its way")
 
     # ---------------------------------------------------------------------------------- the end
 
@@ -673,6 +721,13 @@ class Universe:
                 " WHERE status <> 'retired' AND tenant = :t AND source_record_id <> :r ORDER BY 1"
             )
             return list(conn.execute(query, {"r": key_of(request), "t": request.tenant}).scalars())
+
+
+@cache
+def _pack(target: str, *, mirror: bool, contract: bool) -> Pack:
+    text = (PACK + MIRROR if mirror else PACK).replace("target: /name}", f"target: {target}}}")
+    text = text.replace("path: /people,", f"path: /people, {CONTRACT}," if contract else "path: /people,")
+    return load_pack_text(text.replace(ID_RULE, f"{ID_RULE}, candidates: [{{from: $response.body#/existing}}]"))
 
 
 def key_of(request: WireRequest) -> str:
