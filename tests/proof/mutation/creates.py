@@ -18,8 +18,6 @@ from pushlink.store import attempts, restores
 from pushlink.store.lifecycle import attempts as lifecycle
 from pushlink.testing.driver import DyingDatabase
 
-_NO_CONTRACT = "its packs declare no replay contract"
-
 
 @mutant("FENCE", "D-12", "flows/test_orders.py::test_a_worker_that_wakes_after_its_lease_changes_and_sends_nothing")
 def no_fence() -> None:
@@ -163,7 +161,6 @@ def no_restored() -> None:
     swap(without_doubt, recovered)
 
 
-@mutant("STICKY", "D-06", "protocol/test_outcome.py::test_unknown_is_sticky", unseen=_NO_CONTRACT)
 def no_sticky() -> None:
     """Unknown stays unknown, whatever a later answer says."""
     original = outcome._after_history
@@ -176,7 +173,6 @@ def no_sticky() -> None:
     "LIFETIME",
     "D-07",
     "flows/test_replays.py::test_the_lifetime_is_checked_again_in_the_checkpoint_by_the_clock_of_the_database",
-    unseen=_NO_CONTRACT,
 )
 def no_lifetime() -> None:
     """A contract's end is checked in the checkpoint."""
