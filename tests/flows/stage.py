@@ -34,6 +34,7 @@ from pushlink.settings import AuthoritySettings, Settings
 from pushlink.store import catalog
 from pushlink.store.catalog import AppliedPack
 from pushlink.store.claims import Turn
+from pushlink.store.dialect import is_serialization_failure
 from pushlink.store.tables import METADATA
 from pushlink.testing.collection import RemoteOptions
 from pushlink.testing.scripted import ScriptedTransport
@@ -313,10 +314,12 @@ class Stage:
         return ClaimSteps(self.world, incarnation=self.world.ids.token())
 
     def claim(self, limit: int = 100, *, by: ClaimSteps | None = None) -> list[Claimed]:
-        """Claim what is due."""
+        """Claim what is due, and again where that lost to another worker, as a worker does."""
         claims = by or self.claims
-        with self.engine.begin() as conn:
-            [found] = claims.claim(conn, [ClaimOrder(limit=limit, turn=Turn())], now=self.clock.now(conn))
+        order = Tx(step=claims.claim, item=ClaimOrder(limit=limit, turn=Turn()), key="")
+        while isinstance(found := self.database.commit(claims.claim, [order])[0], Failed):
+            if not is_serialization_failure(found.error):
+                raise found.error
         return found
 
     def run(self, claimed: Sequence[Claimed]) -> None:
