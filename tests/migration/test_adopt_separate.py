@@ -69,7 +69,7 @@ def test_records_of_another_database_are_adopted_updated_and_given_back(apart: A
     assert (done["adopted"], done["refused"]) == (1, {"record_changed": 1})
 
     apart.records("UPDATE note SET title = 'a new title' WHERE id = 1")
-    assert apart.run("save", "Note", "1").code == 0
+    assert apart.run("save", "Note", "1", "--user", "ann").code == 0
     before = len(apart.remote.log)
     apart.drain()
     [sent] = [one.asked for one in apart.remote.log[before:]]
