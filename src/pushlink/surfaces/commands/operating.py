@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from pushlink.errors import CallerError
 from pushlink.protocol.states import Lane
-from pushlink.protocol.verbs import VERBS, Verb
+from pushlink.protocol.verbs import VERBS, Target, Verb
 from pushlink.surfaces.commands.slots import retire_all
 from pushlink.surfaces.exits import Exit
 from pushlink.surfaces.opening import open_runtime
@@ -257,85 +257,7 @@ def repair_lane(
     )
 
 
-def unhold(
-    attempt: AttemptArgument,
-    row_version: VersionOption,
-    reason: ReasonOption,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Let a held attempt go on."""
-    _decide(Verb.UNHOLD, attempt, _typed(row_version, reason, token_file, config, tenant, as_json))
-
-
-def abandon(
-    attempt: AttemptArgument,
-    row_version: VersionOption,
-    reason: ReasonOption,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """End a held create that was never sent."""
-    _decide(Verb.ABANDON, attempt, _typed(row_version, reason, token_file, config, tenant, as_json))
-
-
-def release_version(
-    attempt: AttemptArgument,
-    row_version: VersionOption,
-    reason: ReasonOption,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Let the values that the remote refused be sent once more."""
-    _decide(Verb.RELEASE_VERSION, attempt, _typed(row_version, reason, token_file, config, tenant, as_json))
-
-
-def validate_create(
-    attempt: AttemptArgument,
-    row_version: VersionOption,
-    reason: ReasonOption,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Accept the create path of now for a record whose last create had another one and whose place is free."""
-    _decide(Verb.VALIDATE_CREATE, attempt, _typed(row_version, reason, token_file, config, tenant, as_json))
-
-
 # ------------------------------------------------------------------------------------------------ links
-
-
-def suspend(
-    link: LinkArgument,
-    row_version: VersionOption,
-    reason: ReasonOption,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Stop the updates of a link until somebody revalidates it."""
-    _decide(Verb.SUSPEND, link, _typed(row_version, reason, token_file, config, tenant, as_json))
-
-
-def revalidate(
-    link: LinkArgument,
-    row_version: VersionOption,
-    reason: ReasonOption,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    tenant: TenantOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Accept the configuration of now for a link that is suspended or has drifted; another mapping needs a manifest."""
-    _decide(Verb.REVALIDATE, link, _typed(row_version, reason, token_file, config, tenant, as_json))
 
 
 def relocate(
@@ -443,6 +365,53 @@ def declare_independent(
     output.say(*(f"  beside {other}, which still owns something" for other in done.beside))
 
 
+def _about_attempt(verb: Verb) -> Callable[..., None]:
+    """The command of a decision about an attempt that has to be told nothing else."""
+
+    def command(
+        attempt: AttemptArgument,
+        row_version: VersionOption,
+        reason: ReasonOption,
+        token_file: TokenFileOption = None,
+        config: ConfigOption = None,
+        tenant: TenantOption = "",
+        as_json: JsonOption = False,
+    ) -> None:
+        _decide(verb, attempt, _typed(row_version, reason, token_file, config, tenant, as_json))
+
+    command.__doc__ = VERBS[verb].says
+    return command
+
+
+def _about_link(verb: Verb) -> Callable[..., None]:
+    """The same about a link."""
+
+    def command(
+        link: LinkArgument,
+        row_version: VersionOption,
+        reason: ReasonOption,
+        token_file: TokenFileOption = None,
+        config: ConfigOption = None,
+        tenant: TenantOption = "",
+        as_json: JsonOption = False,
+    ) -> None:
+        _decide(verb, link, _typed(row_version, reason, token_file, config, tenant, as_json))
+
+    command.__doc__ = VERBS[verb].says
+    return command
+
+
+#: Decisions that need nothing but their row; what each does is said by the table of verbs.
+_PLAIN: Final = (
+    Verb.UNHOLD,
+    Verb.ABANDON,
+    Verb.RELEASE_VERSION,
+    Verb.VALIDATE_CREATE,
+    Verb.SUSPEND,
+    Verb.REVALIDATE,
+)
+
+
 def _typed(
     row_version: int,
     reason: str,
@@ -475,14 +444,8 @@ def register(app: typer.Typer) -> None:
     why = '--row-version 5 --reason "ticket 17"'
     commands: dict[str, tuple[Callable[..., None], str]] = {
         "supersede": (supersede, f"pushlink supersede ATTEMPT --reserve {why}"),
-        "unhold": (unhold, f"pushlink unhold ATTEMPT {why}"),
-        "abandon": (abandon, f"pushlink abandon ATTEMPT {why}"),
         "dispose": (dispose, f"pushlink dispose ATTEMPT --id 7 {why}"),
         "repair-lane": (repair_lane, f"pushlink repair-lane ATTEMPT --lane configured {why}"),
-        "release-version": (release_version, f"pushlink release-version ATTEMPT {why}"),
-        "validate-create": (validate_create, f"pushlink validate-create ATTEMPT {why}"),
-        "suspend": (suspend, f"pushlink suspend LINK {why}"),
-        "revalidate": (revalidate, f"pushlink revalidate LINK {why}"),
         "relocate": (relocate, f"pushlink relocate LINK --to 7002 {why}"),
         "retire": (
             retire,
@@ -494,5 +457,11 @@ def register(app: typer.Typer) -> None:
             'pushlink declare-independent SLOT --catalog-revision 7 --reason "another purpose"',
         ),
     }
-    for name, (command, example) in commands.items():
+    for verb in _PLAIN:
+        target = VERBS[verb].target
+        make = _about_attempt if target is Target.ATTEMPT else _about_link
+        commands[verb.value] = (make(verb), f"pushlink {verb.value} {target.value.upper()} {why}")
+    order = [verb.value for verb in VERBS]
+    for name in sorted(commands, key=lambda name: order.index(name) if name in order else len(order)):
+        command, example = commands[name]
         app.command(name=name, epilog=examples(example))(command)
