@@ -133,6 +133,29 @@ def test_a_file_with_other_columns_is_none() -> None:
         read_decisions("a,b\n1,2\n", actor="olga")
 
 
+@pytest.mark.rule("SY-03", "D-35")
+def test_a_file_may_reserve_and_release_by_a_word_and_name_links_by_their_ids(stage: Stage) -> None:
+    """The argument of a supersede or a retire is one word or none; another one is refused."""
+    rows = [failed_create(stage), stage.linked(2), stage.linked(3)]
+    [first, second, third] = [rows[0], *rows[1:]]
+    done = run(
+        stage,
+        HEAD
+        + line(first, "supersede", "reserve")
+        + line(second, "retire", "release")
+        + line(third, "retire", "reserve")
+        + line(third, "retire"),
+    )
+    assert [(row.outcome, row.code) for row in done.rows] == [
+        ("done", None),
+        ("done", None),
+        ("refused", "caller_mistake"),
+        ("done", None),
+    ]
+    assert create_of(stage)["ordinal"] == 2
+    assert [stage.link(number)["slot_key"] is None for number in (2, 3)] == [True, False]
+
+
 # --------------------------------------------------------------------------------------- stuck, export, verify
 
 

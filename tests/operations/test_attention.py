@@ -284,6 +284,8 @@ def test_slots_that_block_newer_ones_are_listed_until_they_own_nothing(stage: St
     link = stage.linked(1)
     stage.apply(pack_with(lambda document: action_of(document).update(action_slot_id="act-2")))
     causes = {group.cause: group for group in groups_of(stage)}
+    drifted = causes["drifted/drift/action_slot"]
+    assert (drifted.first and drifted.first.name, "rebind" in drifted.next_step) == ("slot list", True)
     group = causes["replaced/lineage_unresolved"]
     [row] = group.rows
     assert (row.first.command, row.target, row.target_id) == ("pushlink slot list", "deployment", "act-2")
@@ -315,6 +317,17 @@ def test_an_action_that_cannot_be_used_is_listed(stage: Stage) -> None:
     assert found["unusable"].rows[0].first.name == "pack list"
     assert found["drifted"].first is not None
     assert found["drifted"].first.name == "pack apply"
+    assert found["drifted"].next_step == "Let the pack activate the profile again."
+
+
+@pytest.mark.rule("DR-15", "D-29")
+def test_a_freed_record_of_a_slot_that_is_over_blocks_nothing(stage: Stage) -> None:
+    """Its next save goes through another slot, so nobody validates a path of the old one."""
+    decide(stage, Verb.RETIRE, stage.linked(1), release=True)
+    stage.apply(pack_with(lambda document: action_of(document).update(action_slot_id="act-2")))
+    assert groups_of(stage) == ()
+    require_agreement(stage)
+    assert stage.save(1, name="again").__class__.__name__ == "Reserved"
 
 
 # --------------------------------------------------------------------------------------- pages, doctor, words

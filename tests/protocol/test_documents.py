@@ -22,6 +22,8 @@ from pushlink.protocol.snapshots import (
     SourceValue,
     SourceValues,
     WritebackSnapshot,
+    canonical,
+    canonical_texts,
     read_time,
     thaw,
     write_time,
@@ -184,3 +186,15 @@ def test_a_naive_time_is_never_frozen() -> None:
     """Somebody has to say in which zone it was."""
     with pytest.raises(ValueError, match="naive"):
         write_time(MOMENT.replace(tzinfo=None))
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1),
+        st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+    )
+)
+def test_an_object_of_texts_has_the_same_canonical_form_by_the_quicker_encoder(document: dict[str, str | None]) -> None:
+    """Every control, quote and plane: seals of before hold."""
+    assert canonical_texts(document) == canonical(document)
+    assert canonical_texts({"a": "".join(map(chr, range(0x120)))}) == canonical({"a": "".join(map(chr, range(0x120)))})

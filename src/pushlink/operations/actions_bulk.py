@@ -28,8 +28,8 @@ COLUMNS: Final = ("attempt_id", "row_version", "verb", "argument", "reason")
 #: Rows of one file; a longer one is cut by its author, so that somebody still looks at what it does.
 ROWS_MAX: Final = 10_000
 
-#: A word in `argument` that makes a supersede reserve the newest wanted version at once.
-RESERVE: Final = "reserve"
+#: A word in `argument` that makes a supersede reserve the newest wanted version at once, or a retire free the place.
+WORDS: Final = {Verb.SUPERSEDE: "reserve", Verb.RETIRE: "release"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +150,8 @@ def _row(line: int, entry: dict[str, str], actor: str, tenant: str, approver: st
         return _mistaken(shown, f"{cells['verb']!r} is no verb.")
     if not cells["row_version"].isdecimal() or len(cells["row_version"]) > len(str(2**62)):
         return _mistaken(shown, "The row version is a number.")
-    reserves = verb is Verb.SUPERSEDE and cells["argument"] == RESERVE
-    if cells["argument"] and VERBS[verb].argument is None and not reserves:
+    has_word = cells["argument"] == WORDS.get(verb, "")
+    if cells["argument"] and VERBS[verb].argument is None and not has_word:
         return _mistaken(shown, f"{verb.value} takes no argument.")
     decision = Decision(
         verb=verb,
@@ -162,7 +162,8 @@ def _row(line: int, entry: dict[str, str], actor: str, tenant: str, approver: st
         tenant=tenant,
         argument=(entry.get("argument") or None) if VERBS[verb].argument is not None else None,
         approver=approver,
-        reserve=reserves,
+        reserve=verb is Verb.SUPERSEDE and bool(cells["argument"]),
+        release=verb is Verb.RETIRE and bool(cells["argument"]),
     )
     return Row(line=line, attempt_id=cells["attempt_id"], verb=cells["verb"], decision=decision)
 

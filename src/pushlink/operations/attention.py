@@ -32,7 +32,7 @@ from pushlink.store.catalog import read_deployment, read_unresolved_slots
 from pushlink.store.plans import LinkGroup
 from pushlink.store.reads import read_newest_attempt
 from pushlink.store.registry import IN_USE, SlotKind, read_registry
-from pushlink.store.rows import AttemptRow, LinkRow, SlotRow
+from pushlink.store.rows import AttemptRow, LinkRow, SlotRow, slots_of
 from pushlink.store.slots import read_slots
 from pushlink.store.waiting import WaitingRow
 
@@ -180,7 +180,9 @@ class Attention:
         if self._world is None or self._drifting is None:
             return
         while page := waiting.read_freed(self._conn, tenant=self._tenant, after=after, limit=FREED_PAGE):
-            freed: dict[LinkKey, SlotRow] = {slot.link_key: slot for slot in page}
+            freed: dict[LinkKey, SlotRow] = {
+                slot.link_key: slot for slot in page if self.catalog.find(slots_of(slot)) is not None
+            }
             blocked = drift_of_earlier(self._world, self._drifting, self._conn, freed, self.catalog)
             yield from (_of_slot(slot) for key, slot in freed.items() if key in blocked)
             after = page[-1].link_key

@@ -236,8 +236,8 @@ def _blocks_create(
     conn: Connection, slot: SlotRow, catalog: ActiveCatalog, world: World | None, drifting: Drifting | None
 ) -> bool:
     """Whether another create of the key would wait for a validation of its path, were nothing in its place (DR-15)."""
-    if world is None or drifting is None:
-        return False
+    if world is None or drifting is None or catalog.find(slots_of(slot)) is None:
+        return False  # a slot that is over creates nothing, and stands in no other one's way
     return bool(drift_of_earlier(world, drifting, conn, {slot.link_key: slot}, catalog))
 
 

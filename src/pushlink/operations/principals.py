@@ -70,7 +70,8 @@ class Identity:
         raise CallerError(
             f"{self.name!r} is {self.role.value}{' of another tenant' if is_scoped else ''}; this needs {role.value}.",
             code=Code.NOT_PERMITTED,
-            evidence={"principal": self.name, "role": self.role.value, "needs": role.value, "tenant": self.tenant},
+            evidence={"principal": self.name, "role": self.role.value, "needs": role.value}
+            | ({"tenant": self.tenant} if is_scoped else {}),
             next_step="let a principal with that role do it",
         )
 

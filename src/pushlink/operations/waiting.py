@@ -15,7 +15,7 @@ from pushlink.operations.offers import offers
 from pushlink.operations.reasons import reason_of
 from pushlink.operations.verbs import Verb
 from pushlink.operations.words import HOLDS
-from pushlink.protocol.attention import KINDS, Kind
+from pushlink.protocol.attention import KINDS, Kind, next_step_of
 from pushlink.protocol.snapshots import LinkKey, write_time
 from pushlink.store import exporting
 from pushlink.store.access import Connection
@@ -136,7 +136,7 @@ def _group(
         about=cause.about,
         says=KINDS[cause.kind].says,
         reason=says,
-        next_step=next_step,
+        next_step=next_step_of(cause.kind, cause.code, cause.about) or next_step,
         count=cause.rows,
         oldest=cause.oldest,
         rows=tuple(_stuck(conn, item, world, now) for item in items),

@@ -98,6 +98,9 @@ KINDS: Final[Mapping[Kind, Meaning]] = {
     ),
 }
 
+#: Drift by which a link's slot is not what it was: somebody says what became of it.
+_REPLACED: Final = (Surface.ACTION_SLOT, Surface.DESTINATION_SLOT, Surface.PROFILE_RECREATED, Surface.OWNER_CHANGED)
+
 #: The same for one code of a kind, or for one surface that drifted. What may have lost its use is not let go, a mapping
 #: is accepted by manifests alone, and what the catalogue does not resolve is brought back or rebound.
 FIRST: Final[Mapping[tuple[Kind, str], tuple[str, ...]]] = {
@@ -108,12 +111,31 @@ FIRST: Final[Mapping[tuple[Kind, str], tuple[str, ...]]] = {
     (Kind.SUSPENDED, Code.DRIFT): (Verb.REVALIDATE, "slot list"),
     (Kind.DRIFTED, Surface.MAPPING): ("mapping manifest",),
     (Kind.DRIFTED, Surface.BODY): ("mapping manifest",),
+    **{(Kind.DRIFTED, surface): ("slot list",) for surface in _REPLACED},
+}
+
+#: What follows where it is not what the code of a row says by itself.
+NEXT_STEPS: Final[Mapping[tuple[Kind, str], str]] = {
+    (Kind.DRIFTED, Surface.MAPPING): "Undo the change, or let the links follow it by a mapping manifest.",
+    (Kind.DRIFTED, Surface.BODY): "Undo the change, or let the links follow it by a mapping manifest.",
+    **{
+        (Kind.DRIFTED, surface): "Bring the slot back, rebind it to its successor, or retire its links."
+        for surface in _REPLACED
+    },
+    (Kind.DRIFTED, Surface.OWNER_MISSING): "Install the pack again.",
+    (Kind.DRIFTED, Surface.PROFILE_INACTIVE): "Let the pack activate the profile again.",
+    (Kind.BLOCKED, Code.DRIFT): "Undo the change, or look at both create paths and validate the new one.",
 }
 
 
 def first_of(kind: Kind, code: str, about: str = "") -> tuple[str, ...]:
     """What to type first, by preference; the first that is offered counts, and looking where none is."""
     return FIRST.get((kind, about)) or FIRST.get((kind, code)) or KINDS[kind].first
+
+
+def next_step_of(kind: Kind, code: str, about: str = "") -> str | None:
+    """What usually follows, where the code alone does not say it."""
+    return NEXT_STEPS.get((kind, about)) or NEXT_STEPS.get((kind, code))
 
 
 # ------------------------------------------------------------------------------------------------ facts

@@ -39,6 +39,14 @@ def canonical(document: object) -> bytes:
     return rfc8785.dumps(document)  # type: ignore[arg-type]
 
 
+def canonical_texts(document: AbstractMapping[str, str | None]) -> bytes:
+    """The same of an object with ASCII names and nothing but texts and nulls, where Python's own encoder writes it."""
+    return _ENCODE_TEXTS(document).encode()
+
+
+_ENCODE_TEXTS: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
+
+
 def digest(document: object) -> Digest:
     """`sha256:` and the hexadecimal SHA-256 of the canonical form."""
     return Digest("sha256:" + hashlib.sha256(canonical(document)).hexdigest())

@@ -15,7 +15,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from pushlink.errors import CallerError
-from pushlink.protocol.snapshots import canonical, write_time
+from pushlink.protocol.snapshots import canonical_texts, write_time
 from pushlink.store.dialect import Lock, take_lock
 from pushlink.store.tables import operator_action
 
@@ -90,4 +90,4 @@ def _written(document: Mapping[str, object]) -> str | None:
 
 def _seal(row: Mapping[str, Any] | sa.RowMapping) -> str:
     sealed = {name: row[name] for name in _SEALED} | {"at": write_time(row["at"])}
-    return "sha256:" + hashlib.sha256(canonical(sealed)).hexdigest()
+    return "sha256:" + hashlib.sha256(canonical_texts(sealed)).hexdigest()
