@@ -17,7 +17,8 @@ from sqlalchemy.orm import DeclarativeBase, Session
 
 from flows.stage import PERSON, USER, MakeStage, Stage, action_of, pack_with
 from pushlink.errors import CallerError, Code, Contended
-from pushlink.flows.outcomes import Queued, Refused, Reserved, Unchanged
+from pushlink.flows.outcomes import Outcome, Queued, Refused, Reserved, Unchanged
+from pushlink.store.dialect import is_serialization_failure
 
 SAVERS = Path(__file__).with_name("savers.py")
 
@@ -294,6 +295,40 @@ def test_a_host_with_an_old_snapshot_never_makes_a_second_create(
     stage.drain()
     assert len(stage.attempts()) == 1
     assert stage.remote.api.creates == 1
+
+
+@pytest.mark.rule("D-44", "AT-01")
+def test_a_host_whose_commit_is_refused_gets_its_drivers_error_and_runs_again(
+    pg_url: str, tmp_path: Path, open_engine: Callable[[str], sa.Engine]
+) -> None:
+    """Two hosts at SERIALIZABLE name each a person after the other one: the server lets one of them commit."""
+    stage = Stage(open_engine(pg_url), tmp_path, pack=pack_with())
+    stage.save(3, name="Cid")  # what saves share is there: two hosts that write it first wait for each other
+    stage.put(1, name="Ada")
+    stage.put(2, name="Bea")
+    engine = stage.engine.execution_options(isolation_level="SERIALIZABLE")
+
+    def name_after(conn: sa.Connection, number: int, other: int) -> Outcome:
+        name = conn.execute(sa.select(PERSON.c.name).where(PERSON.c.id == other)).scalar_one()
+        stage.put_in(conn, number, name=f"{name}'s friend")
+        [outcome] = stage.runtime.save(conn, "Person", number, user=USER)
+        return outcome
+
+    with engine.connect() as one, engine.connect() as two:
+        name_after(one, 1, 2)
+        assert isinstance(name_after(two, 2, 1), Reserved)
+        one.commit()
+        with pytest.raises(sa.exc.OperationalError) as caught:
+            two.commit()
+        assert is_serialization_failure(caught.value)
+        two.rollback()
+        assert len(stage.attempts()) == 2
+        assert isinstance(name_after(two, 2, 1), Reserved)
+        two.commit()
+    stage.drain()
+    assert stage.remote.api.creates == 3
+    names = {stage.remote.api.record("people", stage.link(number)["remote_id"]).document["name"] for number in (1, 2)}
+    assert names == {"Bea's friend", "Bea's friend's friend"}
 
 
 @pytest.mark.rule("D-44", "D-17")

@@ -15,6 +15,7 @@ import argparse
 import json
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,7 @@ PHASE_S_MAX: Final = 180.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for; 0 when nothing was found."""
     options = _options(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended all the same
     options.raw.mkdir(parents=True, exist_ok=True)
     dialects = [one for one in DIALECTS if options.dialect in {None, one}]
     archive, found = previous(), []
