@@ -20,7 +20,7 @@ from pushlink.adapters.clock_ids import DatabaseClock
 from pushlink.errors import Code, ConfigurationError
 from pushlink.flows.dispatch import flow_of
 from pushlink.flows.drivers import Database, Failed, GroupingDriver
-from pushlink.ports import WireReply, WireRequest
+from pushlink.ports import WireError, WireReply, WireRequest, WireTrace
 from pushlink.protocol.states import Hold
 from pushlink.settings import AuthoritySettings, Settings
 from pushlink.store.revision import VERSION_TABLE, head
@@ -343,6 +343,33 @@ def test_claims_that_came_too_late_to_their_checkpoints_are_no_poison(stage: Sta
         flow.finish()
         assert (stage.attempt()["status"], stage.attempt()["claim_count"]) == ("pending", 0)
     assert {event["reason"] for event in stage.events(event="give_back")} == {"given_back"}
+    stage.drain()
+    assert (stage.attempt()["status"], stage.sends) == ("finalized", 1)
+
+
+class StandsStill(ScriptedTransport):
+    """A machine so busy that its requests would begin too late, time after time."""
+
+    times = 20
+
+    def send_now(self, request: WireRequest) -> WireReply:
+        if not self.times:
+            return super().send_now(request)
+        self.times -= 1
+        return WireReply(trace=WireTrace(), error=WireError.STOOD_STILL, error_text="the process stood still")
+
+
+@pytest.mark.rule("D-05", "D-12")
+def test_a_process_that_stands_still_after_its_checkpoints_uses_up_no_tries(make_stage: MakeStage) -> None:
+    """Nothing was sent, and it says nothing about the row or the remote: no refusal, no circuit, no poison."""
+    stage = make_stage(remote=StandsStill(RemoteOptions(prefix="/v2")))
+    stage.save(1, **ADA)
+    for _ in range(StandsStill.times):
+        stage.run(stage.claim())
+        row = stage.attempt()
+        assert (row["status"], row["retry_count"], row["in_doubt"]) == ("pending", 0, False)
+        stage.clock_forward()
+    assert stage.rows("remote_circuit") == []
     stage.drain()
     assert (stage.attempt()["status"], stage.sends) == ("finalized", 1)
 

@@ -56,7 +56,7 @@ def test_a_send_that_begins_too_late_is_not_begun() -> None:
         assert server.requests() == []
         in_time = send(request(server.base_url, start_by_s=uptime_s() + 60))
         assert len(server.requests()) == 1
-    assert late.error is WireError.BEFORE_CONNECT
+    assert late.error is WireError.STOOD_STILL
     assert "stood still after its checkpoint" in late.error_text
     assert not late.trace.connected
     assert not late.trace.request_started

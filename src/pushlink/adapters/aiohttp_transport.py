@@ -379,7 +379,7 @@ def _refuse_late(request: WireRequest, now_s: float) -> None:
     """Refuse a request whose permission was given too long ago: its claim may be somebody else's by now (D-12)."""
     if request.start_by_s is not None and now_s > request.start_by_s:
         msg = f"the process stood still after its checkpoint, {now_s - request.start_by_s:.1f} s longer than it may"
-        raise RequestRefused(msg)
+        raise RequestRefused(msg, error=WireError.STOOD_STILL)
 
 
 async def _read(

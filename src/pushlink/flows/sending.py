@@ -34,8 +34,8 @@ _UNAUTHORIZED: Final = 401
 #: What one attempt meets and every other one of its destination would meet too.
 _OF_THE_DESTINATION: Final = frozenset({Code.THROTTLED, Code.CERTIFICATE_UNTRUSTED})
 
-#: Calls that end without an answer and say nothing about the remote: our own shutdown.
-_NOT_THE_REMOTES: Final = frozenset({WireError.CANCELLED, WireError.CREDENTIAL})
+#: Calls that end without an answer and say nothing about the remote: our own shutdown, our own pause, our own grant.
+_NOT_THE_REMOTES: Final = frozenset({WireError.CANCELLED, WireError.CREDENTIAL, WireError.STOOD_STILL})
 
 
 def wire_request(

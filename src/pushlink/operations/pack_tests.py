@@ -53,7 +53,10 @@ from pushlink.protocol.states import Operation
 
 #: Nothing of a request has left where one of these is the error; after the others all of it has, unless a case says no.
 _BEFORE_THE_REQUEST: Final = frozenset(
-    {WireError.BEFORE_CONNECT, WireError.RESOLVE, WireError.CONNECT, WireError.TLS, WireError.CERTIFICATE}
+    {
+        *(WireError.BEFORE_CONNECT, WireError.STOOD_STILL, WireError.RESOLVE, WireError.CONNECT),
+        *(WireError.TLS, WireError.CERTIFICATE),
+    }
 )
 
 _CONTEXT_LINES: Final = 2

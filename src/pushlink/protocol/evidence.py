@@ -15,6 +15,7 @@ class WireError(StrEnum):
     """How a call failed when there is no complete response."""
 
     BEFORE_CONNECT = "before_connect"  # refused locally: cancelled, pool, unsafe target, missing credential
+    STOOD_STILL = "stood_still"  # refused locally: the process came too late to begin it under its claim
     RESOLVE = "resolve"
     CONNECT = "connect"
     TLS = "tls"

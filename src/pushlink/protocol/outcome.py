@@ -43,6 +43,7 @@ from pushlink.protocol.replies import (
     OURS,
     REFETCH,
     STALE,
+    TOO_LATE,
     UNAUTHENTICATED,
     UNIDENTIFIED,
     UNKNOWN,
@@ -233,6 +234,14 @@ def delay_ms(verdict: Verdict, retry: Retry, count: int, jitter_permille: int) -
     return max(asked + asked * jitter_permille // 10_000, backoff_ms(retry, count, jitter_permille))
 
 
+#: What failed before the first byte for a reason that is not this request's; all else is tried within its budget.
+_UNSENT: Final = {
+    WireError.CREDENTIAL: Reading(row="the credential cannot be used", meaning=CREDENTIAL_LOST),
+    WireError.CERTIFICATE: Reading(row="the certificate is not trusted", meaning=UNTRUSTED, wait_ms=UNTRUSTED_PAUSE_MS),
+    WireError.STOOD_STILL: Reading(row="the process stood still", meaning=TOO_LATE),
+}
+
+
 def _read(
     operation: Operation, action: ActionContract, profile: ProfileContract, reply: StoredReply, history: History
 ) -> Reading:
@@ -240,12 +249,8 @@ def _read(
     trace = reply.trace
     if reply.status is None:
         started = trace.request_started or trace.request_sent or trace.response_started or trace.response_complete
-        if reply.error is WireError.CREDENTIAL and not started:
-            return Reading(row="the credential cannot be used", meaning=CREDENTIAL_LOST)
-        if reply.error is WireError.CERTIFICATE and not started:
-            return Reading(row="the certificate is not trusted", meaning=UNTRUSTED, wait_ms=UNTRUSTED_PAUSE_MS)
         if reply.error is not None and not started:
-            return Reading(row="nothing was sent", meaning=NOT_SENT)
+            return _UNSENT.get(reply.error, Reading(row="nothing was sent", meaning=NOT_SENT))
         return Reading(row="no answer", meaning=UNKNOWN)
     if not trace.request_started:
         return Reading(row="an answer to nothing", meaning=UNKNOWN)

@@ -87,6 +87,10 @@ UNAUTHENTICATED: Final = Meaning(
     effect=Effect.NOT_APPLIED, disposition=Disposition.PARK, code=Code.UNAUTHENTICATED, burns_retry=False
 )
 NOT_SENT: Final = Meaning(effect=Effect.NOT_SENT, disposition=Disposition.RETRY_AT, code=Code.NOT_SENT)
+#: A slow machine says nothing about the row, as a throttle says nothing: it is tried again as often as it takes.
+TOO_LATE: Final = Meaning(
+    effect=Effect.NOT_SENT, disposition=Disposition.RETRY_AT, code=Code.NOT_SENT, burns_retry=False
+)
 UNTRUSTED: Final = Meaning(
     effect=Effect.NOT_SENT, disposition=Disposition.RETRY_AT, code=Code.CERTIFICATE_UNTRUSTED, burns_retry=False
 )

@@ -47,6 +47,7 @@ class Scene:
     proxy: CutProxy | None = None
     struck: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
+    stopped: set[int] = field(default_factory=set)  # processes
     _later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
@@ -67,8 +68,8 @@ class Scene:
         return self.cluster
 
     def a_worker(self) -> subprocess.Popen[str] | None:
-        """Any of those that work, if there is one."""
-        working = self.site.working()
+        """Any of those that work and were not asked to stop, if there is one."""
+        working = [one for one in self.site.working() if one.pid not in self.stopped]
         return self.random.choice(working) if working else None
 
 
@@ -128,8 +129,10 @@ def _stop_short(scene: Scene) -> str:
 
 
 def _stop(scene: Scene) -> str:
+    """Once for each: a second signal ends a worker at once."""
     if (worker := scene.a_worker()) is None:
         return ""
+    scene.stopped.add(worker.pid)
     send_signal(worker, signal.SIGTERM)
     return "SIGTERM"
 
