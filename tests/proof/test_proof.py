@@ -100,7 +100,7 @@ def test_lanes_that_ran_one_by_one_make_one_table(tmp_path: Path) -> None:
 
 
 def test_levels_that_ran_one_by_one_make_one_table(tmp_path: Path) -> None:
-    """A log without its end counts as not run."""
+    """Of each test the newest result counts; a directory whose log has no end is named."""
     lines = [
         "tests/flows/test_a.py::test_x[a b-postgresql] PASSED          [ 50%]",
         "tests/flows/test_a.py::test_y[postgresql] SKIPPED (needs FAILED) [ 75%]",
@@ -108,12 +108,16 @@ def test_levels_that_ran_one_by_one_make_one_table(tmp_path: Path) -> None:
         REFUSALS.format(7),
         "============ 1 failed, 1 passed, 1 skipped in 12.50s (0:00:12) ============",
     ]
-    (tmp_path / "serializable-flows.log").write_text("\n".join(lines), encoding="utf-8")
-    (tmp_path / "serializable-store.log").write_text("\n".join(lines[:3]), encoding="utf-8")
+    again = [lines[2].replace("FAILED", "PASSED"), REFUSALS.format(1), "====== 1 passed in 2.00s ======"]
+    for age, (name, text) in enumerate(
+        {"store": ["tests/store/test_b.py::test_x PASSED [ 10%]"], "flows-test_a": again, "flows": lines}.items()
+    ):
+        path = tmp_path / f"serializable-{name}.log"
+        path.write_text("\n".join(text), encoding="utf-8")
+        os.utime(path, (1_000 - age, 1_000 - age))
     text = isolation.report(tmp_path)
-    assert re.search(r"\| SERIALIZABLE \| 2 \| 1 \| 1 \| 7 \| 1[23] \|", text)
-    assert "SERIALIZABLE, `tests/store`" in text
-    assert "SERIALIZABLE, `tests/flows`" not in text
+    assert re.search(r"\| SERIALIZABLE \| 3 \| 3 \| 0 \| 8 \| 14 \|", text), text
+    assert "SERIALIZABLE: `tests/operations`, `tests/migration`, `tests/restores`, `tests/store`," in text
 
 
 # --------------------------------------------------------------------------------------- the court
