@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import shlex
@@ -11,13 +12,31 @@ from typing import Any
 
 import pytest
 
+from pushlink.protocol.snapshots import digest_bytes
+from pushlink.store.dialect import create_engine
+from pushlink.store.tables import push_response
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating, updating
-from surfaces import decisions, keeping
+from surfaces import certificates, decisions, keeping
 from surfaces.conftest import Shop
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 NOTE = 42
+
+#: What a create declares that may be repeated by a key and found by its stamp.
+CONTRACT = """\
+          idempotency: {name: Idempotency-Key, lifetime: 1h}
+          stamp: {format: token}
+          body: {merge: {"/ref": "{stamp}"}}
+          lookup:
+            path: /notes
+            query: {ref: "{stamp}"}
+            items: /records
+            match: /ref
+            id: [{from: $response.body#/id}]
+            every: 1h
+            timeout: 2h
+"""
 
 #: Who was named to agree and may not, and what they would have to be.
 TWO_WRONG_APPROVERS = [("olga", "approver"), ("vera", "approver")]
@@ -104,12 +123,107 @@ def unreadable(shop: Shop, *, back: bool) -> None:
         keeping.keyed(shop, "k1", "k2")
 
 
+def answered_late(shop: Shop) -> None:
+    """A create in doubt, and an answer to it that was stored after its claim was lost."""
+    decisions.doubtful(shop, NOTE)
+    body = json.dumps({"id": shop.remote.records[-1].id}).encode()
+    answer = {
+        "attempt_id": decisions.attempt_of(shop, NOTE)["id"],
+        "claim_token": "of before",
+        "send_ordinal": 1,
+        "link_key": decisions.attempt_of(shop, NOTE)["link_key"],
+        "received_at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+        "status": 201,
+        "headers": "[]",
+        "body": body,
+        "body_size": len(body),
+        "body_complete": True,
+        "body_digest": digest_bytes(body),
+        "trace": json.dumps({"error": None, "error_text": "", "request_started": True, "request_sent": True}),
+        "late": True,
+        "candidate_id": None,
+        "verdict": json.dumps(
+            {"effect": "applied", "disposition": "finalize", "code": None, "row": "x", "candidates": []}
+        ),
+    }
+    engine = create_engine(shop.database_url)
+    with engine.begin() as conn:
+        conn.execute(push_response.insert(), answer)
+    engine.dispose()
+
+
+def contracted(shop: Shop) -> None:
+    """A create in doubt whose pack repeats it by a key and finds it by a stamp, its only try used up."""
+    shop.config.write_text(shop.config.read_text() + "\n[contracts]\ntrust_uncertified = true\n")
+    text = shop.pack.read_text().replace("          path: /notes\n", f"          path: /notes\n{CONTRACT}")
+    text = text.replace("    auth: {kind: bearer}\n", "    auth: {kind: bearer}\n    retry: {attempts: 1}\n")
+    shop.pack.write_text(text)
+    assert shop.run("pack", "apply", shop.pack).code == 0
+    decisions.doubtful(shop, NOTE)
+
+
+def source_is_back(shop: Shop) -> None:
+    decisions.saved(shop, NOTE)
+    shop.sql("DELETE FROM note WHERE id = :id", id=NOTE)
+    shop.drain()
+    shop.note(NOTE, "put back")
+    assert decisions.attempt_of(shop, NOTE)["reason"] == "source_gone"
+
+
+def stale(shop: Shop) -> None:
+    decisions.linked(shop, NOTE)
+    shop.sql("UPDATE pushlink_push_slot SET wanted_state = 'stale_mapping'")
+    shop.sql("UPDATE note SET title = 'newer'")
+    assert shop.json("explain", "Note", NOTE)["actions"][0]["state"] == "stale"
+
+
+def no_id(shop: Shop) -> None:
+    shop.remote.next(verbs.answer(201, {"ok": True}), when=creating)
+    decisions.saved(shop, NOTE)
+    shop.drain()
+    assert decisions.attempt_of(shop, NOTE)["reason"] == "applied_unidentified"
+
+
+def abandoned(shop: Shop) -> None:
+    decisions.decided(shop, "abandon", decisions.held(shop, NOTE))
+
+
+def unknown_lane(shop: Shop) -> None:
+    decisions.saved(shop, NOTE)
+    shop.sql("UPDATE pushlink_push_attempt SET dispatch_lane = 'of_tomorrow'")
+
+
+def untrusted(shop: Shop) -> None:
+    """What is tried again by itself, and in vain until the authority was named; here it is by now."""
+    decisions.saved(shop, NOTE)
+    shop.sql("UPDATE pushlink_push_attempt SET reason_code = 'certificate_untrusted'")
+    assert [group["cause"] for group in shop.json("stuck")["groups"]] == ["retried/certificate_untrusted"]
+
+
+def held(hold: str) -> Callable[[Shop], Any]:
+    return lambda shop: decisions.held(shop, NOTE, hold)
+
+
 #: Section, which of its blocks, how the case comes about, what is named, and the attempt and link afterwards.
 CASES: dict[str, tuple[str, int, Callable[[Shop], Any], dict[str, str], str | None, str | None]] = {
     "adopt": ("`effect_unknown`", 0, lambda s: decisions.doubtful(s, NOTE), {}, "finalized", "finalized"),
     "absent": ("`effect_unknown`", 1, absent, {}, "finalized", "finalized"),
     "applied": ("`effect_unknown`", 3, lost_update, {}, "finalized", "finalized"),
     "resend": ("`effect_unknown`", 4, lost_update, {}, "pending", "finalized"),
+    "reinterpreted": ("`effect_unknown`", 2, answered_late, {}, "writeback_pending", None),
+    "by contract": ("`replay_expired`", 0, contracted, {}, "pending", None),
+    "no id in the answer": ("`applied_unidentified`", 0, no_id, {"remote_id": "6001"}, "writeback_pending", None),
+    "abandoned": ("`abandoned`", 0, abandoned, {}, "pending", None),
+    "expired, wanted": ("`expired`", 0, held("expired"), {}, "pending", None),
+    "credential": ("`credential`", 0, held("credential"), {}, "pending", None),
+    "certificate": ("A certificate", 0, untrusted, {}, "finalized", "finalized"),
+    "association blocked": ("`association_waiting`", 0, held("association_blocked"), {}, "terminal_failed", None),
+    "association gone": ("`association_waiting`", 1, abandoned, {}, "superseded", None),
+    "association settled": ("`association_waiting`", 2, held("association_waiting"), {}, "pending", None),
+    "stopped": ("`remote_gone`", 3, lambda s: decisions.linked(s, NOTE), {}, "finalized", "suspended_drift"),
+    "lane": ("A lane", 0, unknown_lane, {}, "pending", None),
+    "stale": ("`stale_mapping`", 0, stale, {}, "finalized", "finalized"),
+    "source back": ("`source_gone`", 0, source_is_back, {}, "finalized", "finalized"),
     "rejected": ("`remote_rejected`", 0, lambda s: decisions.failed(s, NOTE), {}, "finalized", "finalized"),
     "duplicate": (
         "`remote_conflict`",
@@ -134,6 +248,41 @@ CASES: dict[str, tuple[str, int, Callable[[Shop], Any], dict[str, str], str | No
 }
 
 
+#: Blocks that tests of their own type, here or in the named module.
+TYPED_ELSEWHERE: dict[tuple[str, int], str] = {
+    ("Looking", 0): "test_the_commands_that_only_look_are_answered",
+    ("Looking", 1): "test_the_commands_that_only_look_are_answered",
+    ("Deciding", 0): "test_the_commands_that_only_look_are_answered",
+    ("Many at once", 0): "test_a_file_made_as_the_page_says_is_tried_and_done",
+    ("Who may decide", 0): "test_the_same_decisions_are_refused_without_a_token_once_principals_are_defined",
+    ("The audit", 0): "test_the_audit_is_held_against_its_chain_and_anchors",
+    ("Keeping the database", 0): "test_the_database_is_kept_by_the_commands_of_its_section",
+    ("`drift`", 2): "test_a_blocked_record_is_created_again_by_the_commands_of_its_section",
+    ("`link_retired`", 0): "test_a_retired_record_is_created_again_by_the_command_of_its_section",
+    ("`lineage_unresolved`", 0): "surfaces/test_slots.py",
+    ("`lineage_unresolved`", 1): "surfaces/test_slots.py",
+    ("A SQLite library", 0): "operations/test_health.py",
+    ("`recovery_mode`", 0): "test_a_deployment_is_confirmed_and_cleared_by_the_commands_of_its_section",
+    ("A contract", 0): "test_a_contract_is_certified_by_the_commands_of_its_section",
+    ("An action", 0): "test_an_action_is_usable_again_by_the_commands_of_its_section",
+}
+
+
+def test_every_command_of_the_page_is_typed_by_a_test() -> None:
+    """A new block has to say which one types it."""
+    typed = {(heading, block) for heading, block, *_ in CASES.values()} | set(TYPED_ELSEWHERE)
+    known = [heading for heading, _ in typed]
+    there: set[tuple[str, int]] = set()
+    for section in PAGE.split("\n## ")[1:]:
+        title = section.splitlines()[0]
+        count = len(re.findall(r"```console\n", section))
+        name = next((heading for heading in known if title.startswith(heading)), title)
+        there |= {(name, block) for block in range(count)}
+    assert there == typed
+    for test in TYPED_ELSEWHERE.values():
+        assert test in globals() or (Path(__file__).parents[1] / test).exists()
+
+
 @pytest.mark.rule("SY-03", "D-04", "C-095")
 @pytest.mark.parametrize("case", CASES)
 def test_the_commands_of_a_section_do_what_it_says(local_shop: Shop, case: str) -> None:
@@ -141,13 +290,88 @@ def test_the_commands_of_a_section_do_what_it_says(local_shop: Shop, case: str) 
     heading, block, arrange, names, attempt, link = CASES[case]
     shop = local_shop
     arrange(shop)
-    if "disposed" in case or case == "adopt":
+    if case in {"conflict, disposed", "adopt"}:
         names = {"remote_id": str(shop.remote.records[-1].id)}
     type_all(shop, blocks(heading)[block], **names)
     assert decisions.attempt_of(shop, NOTE)["status"] == attempt
     links = shop.json("links", "--object", "Note", "--id", NOTE)["links"]
     assert [row["status"] for row in links] == ([link] if link else [])
     assert shop.json("verify")["is_whole"] is True
+
+
+def test_the_commands_that_only_look_are_answered(local_shop: Shop) -> None:
+    """As they stand there, on a create in doubt."""
+    shop = local_shop
+    decisions.doubtful(shop, NOTE)
+    type_all(shop, [*blocks("Looking")[0], *blocks("Looking")[1]])
+    type_all(shop, [blocks("Deciding")[0][0].replace("--row-version 4", "--row-version N")])
+    assert decisions.attempt_of(shop, NOTE)["remote_id"] == "6001"
+
+
+@pytest.mark.rule("C-017", "SY-03")
+def test_a_file_made_as_the_page_says_is_tried_and_done(local_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From `stuck --cause`, by the page's own jq line where jq is installed; a dry run first, then all of it."""
+    shop = local_shop
+    monkeypatch.chdir(shop.home)
+    for number in (1, 2, NOTE):
+        decisions.failed(shop, number)
+    [found] = shop.json("stuck", "--cause", "failed/remote_rejected", "--limit", 200)["groups"]
+    lines = [f'{row["target_id"]},{row["row_version"]},supersede,reserve,"mended, ticket 17"' for row in found["rows"]]
+    (shop.home / "decisions.csv").write_text("\n".join(["attempt_id,row_version,verb,argument,reason", *lines]) + "\n")
+    dry, real = blocks("Many at once")[0]
+    type_all(shop, [dry])
+    assert decisions.attempt_of(shop, NOTE)["status"] == "terminal_failed"
+    type_all(shop, [real])
+    assert decisions.attempt_of(shop, NOTE)["status"] == "pending"
+    assert shop.json("stuck")["groups"] == []
+
+
+@pytest.mark.rule("D-36")
+def test_a_deployment_is_confirmed_and_cleared_by_the_commands_of_its_section(local_shop: Shop) -> None:
+    """Each step is what `stuck` says first; after the last one a record without a link is created again."""
+    shop = local_shop
+    assert shop.run("deployment", "recover", "--reason", "restored").code == 0
+    lines = blocks("`recovery_mode`")[0]
+    for kind, line in (("recovering", lines[1]), ("uncleared", lines[2])):
+        [group] = shop.json("stuck")["groups"]
+        assert (group["kind"], line.startswith(group["rows"][0]["first"]["command"].split(" --")[0])) == (kind, True)
+        type_all(shop, [lines[0], line])
+    assert shop.json("stuck")["groups"] == []
+    decisions.linked(shop, NOTE)
+
+
+@pytest.mark.rule("D-07")
+def test_a_contract_is_certified_by_the_commands_of_its_section(local_shop: Shop) -> None:
+    """A create in doubt waits for it; once it is proved, the replay that it allows is offered."""
+    shop = local_shop
+    with certificates.sandbox(honours=True) as remote:
+        pack = certificates.claiming(shop, remote.base_url)
+        pack.write_text(
+            pack.read_text().replace(
+                "    auth: {kind: bearer}\n", "    auth: {kind: bearer}\n    retry: {attempts: 1}\n"
+            )
+        )
+        assert shop.run("pack", "apply", pack).code == 0
+        decisions.doubtful(shop, NOTE)
+        causes = {group["cause"]: group for group in shop.json("stuck")["groups"]}
+        assert causes["uncertified"]["rows"][0]["first"]["name"] == "pack certify"
+        type_all(shop, [line.replace("FILE", str(pack)) for line in blocks("A contract")[0]])
+    assert "uncertified" not in {group["cause"] for group in shop.json("stuck")["groups"]}
+    names = {verb["name"] for verb in shop.json("explain", "Note", NOTE)["actions"][0]["verbs"]}
+    assert "reconcile replay" in names
+
+
+def test_an_action_is_usable_again_by_the_commands_of_its_section(local_shop: Shop) -> None:
+    """A pack whose profile was switched off, and the one of before."""
+    shop = local_shop
+    decisions.linked(shop, NOTE)
+    good = shop.pack.read_text()
+    shop.pack.write_text(good.replace("    auth: {kind: bearer}\n", "    auth: {kind: bearer}\n    active: false\n"))
+    assert shop.run("pack", "apply", shop.pack).code == 0
+    assert "unusable/install_unusable" in {group["cause"] for group in shop.json("stuck")["groups"]}
+    shop.pack.write_text(good)
+    type_all(shop, [line.replace("FILE", str(shop.pack)) for line in blocks("An action")[0]])
+    assert shop.json("stuck")["groups"] == []
 
 
 @pytest.mark.rule("D-35")
