@@ -56,11 +56,11 @@ from support.bench import METADATA, MIRROR, PACK, PERSON
 #: Records that the database knows something of.
 SAVED: Final = "SELECT s.source_record_id FROM pushlink_push_slot s JOIN pushlink_push_attempt a USING (link_key)"
 
-#: Whether anything may wait for a person at all; the list of it is asked for only then.
+#: Tenants for which anything may wait for a person at all; the list of it is asked for only then.
 WAITS: Final = (
-    "SELECT 1 FROM pushlink_push_attempt WHERE hold_code IS NOT NULL OR dispatch_lane = 'lane of tomorrow'"
+    "SELECT tenant FROM pushlink_push_attempt WHERE hold_code IS NOT NULL OR dispatch_lane = 'lane of tomorrow'"
     " OR status IN ('ambiguous_remote_effect', 'terminal_failed')"
-    " UNION ALL SELECT 1 FROM pushlink_remote_link WHERE status = 'suspended_drift' LIMIT 1"
+    " UNION SELECT tenant FROM pushlink_remote_link WHERE status = 'suspended_drift' ORDER BY 1"
 )
 
 #: What the simulated operator takes off the list; newer mappings and saves settle the rest.
@@ -517,11 +517,9 @@ class Universe:
     def stuck(self) -> list[tuple[str, Any]]:
         """Everything that waits for a person."""
         with self.engine.begin() as conn:
-            if conn.execute(sa.text(WAITS)).first() is None:
-                return []
             groups = [
                 (tenant, group)
-                for tenant in self.tenants
+                for tenant in conn.execute(sa.text(WAITS)).scalars().all()
                 for group in waiting.stuck(
                     conn, world=self.runtime.world, tenant=tenant, samples=50, now=self.clock.now()
                 )
@@ -560,7 +558,8 @@ class Universe:
         if quiet:
             wishes += [(Verb.RESEND, None), (Verb.SUPERSEDE, None)]
         wishes += [(Verb.REINTERPRET, None)] if quiet else []
-        wishes += [(Verb.RELEASE_VERSION, None), (Verb.DISPOSE, None)]
+        wishes += [(Verb.RELEASE_VERSION, None)] if self.rng.random() < 0.5 else []  # or he leaves it refused
+        wishes += [(Verb.DISPOSE, None)]
         wishes += self.rng.sample([(Verb.UNHOLD, None), (Verb.ABANDON, None)], 2)
         return wishes
 
