@@ -16,7 +16,7 @@ from pushlink.store.dialect import create_engine
 from pushlink.store.schema import upgrade
 
 DIALECTS: Final = ("sqlite", "postgresql")
-_TEMPLATE: Final = "proof_template"
+TEMPLATE: Final = "proof_template"
 
 
 class Databases:
@@ -41,8 +41,8 @@ class Databases:
         if "postgresql" in self._dialects:
             self._server = Server(new_home())
             self._server.start()
-            self._admin(f"CREATE DATABASE {_TEMPLATE}")
-            self._make(self._server.url(_TEMPLATE))
+            self._admin(f"CREATE DATABASE {TEMPLATE}")
+            self._make(self._server.url(TEMPLATE))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,7 +63,7 @@ class Databases:
             msg = "no server was started"
             raise RuntimeError(msg)
         name = f"proof_{self._made}"
-        self._admin(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}")
+        self._admin(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
         return self._server.url(name), home
 
     def _admin(self, statement: Any) -> None:

@@ -31,7 +31,8 @@ from proof.figures import BUILD, ROOT, table, write_section
 from proof.model.runs import FAILS
 from proof.mutation import MUTANTS, Mutant
 from proof.mutation.plugin import CRASHED, NOTICED, VARIABLE
-from proof.simulation.seeds import Place, calm, run
+from proof.simulation.places import FilePlace
+from proof.simulation.seeds import calm, run
 
 SEEDS: Final = 500
 PYTEST: Final = ("-q", "-x", "-p", "proof.mutation.plugin", "-p", "no:cacheprovider", "-n", "0", "-k", "not postgresql")
@@ -61,7 +62,7 @@ class Caught:
 def hunt(mutant: Mutant, template: Path, home: Path, seeds: int) -> dict[str, Any]:
     """Simulate with this rule off until something breaks; for a process of its own."""
     mutant.off()
-    place = Place(template, home)
+    place = FilePlace(template, home)
     calm()
     for seed in range(1, seeds + 1):
         result = run(seed, place)

@@ -4,20 +4,21 @@
     python -m proof.simulate 50         as many as said
     python -m proof.simulate --seed 7   one, with its whole story
 
-A run fails when a seed breaks an invariant, when one of the seeds that are run twice (one in twenty) tells two stories,
-or when a kind of fault or an arrow of the protocol was met too seldom to call the run a proof. Seeds that failed are
-kept in `simulation/kept.txt` and run for ever after.
+A run fails when a seed breaks an invariant, when one of the seeds that are run twice (one in twenty; one in fifty on
+PostgreSQL) tells two stories, or when a kind of fault or an arrow of the protocol was met too seldom to call the run a
+proof. Seeds that failed are kept in `simulation/kept.txt` and run for ever after.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -26,13 +27,15 @@ from proof.databases import Databases
 from proof.figures import BUILD, table, write_section
 from proof.simulation.coverage import EXPECTED, missing
 from proof.simulation.faults import Fault
-from proof.simulation.seeds import Place, Result, calm, run
+from proof.simulation.places import FilePlace, Place, ServerPlace
+from proof.simulation.seeds import Result, calm, run
 
 KEPT: Final = Path(__file__).parent / "simulation" / "kept.txt"
 SEEDS: Final = 2_000
 TWICE: Final = 20
+ON_POSTGRESQL: Final = 50
 
-_place: Place | None = None
+_places: list[Place] = []  # of a process of the pool: a file, and a database of the server where there is one
 
 
 def kept_seeds() -> list[int]:
@@ -40,35 +43,42 @@ def kept_seeds() -> list[int]:
     return [int(line.split()[0]) for line in KEPT.read_text("utf-8").splitlines() if line and line[0].isdigit()]
 
 
-def _start(template: Path, home: Path) -> None:
-    global _place  # noqa: PLW0603 - one for each process of the pool
+def _start(template: Path, home: Path, server: str | None = None) -> None:
     own = home / f"simulation-{os.getpid()}"
     own.mkdir()
-    _place = Place(template, own)
+    _places.append(FilePlace(template, own))
+    if server is not None:
+        _places.append(ServerPlace(server, own))
     calm()
 
 
 def simulate(seed: int) -> Result:
-    """One seed; one in twenty is run twice, and both must tell the same story."""
-    if _place is None:
-        raise RuntimeError("no place was made")
-    result = run(seed, _place)
-    if seed % TWICE == 0 and not result.problems and run(seed, _place).digest != result.digest:
-        result.problems.append("it tells another story when it is run again")
+    """One seed; some are run again, in the same place or on a server, and must tell the same story."""
+    place, *servers = _places
+    result = run(seed, place)
+    again = [place] if seed % TWICE == 0 else []
+    again += servers if seed % ON_POSTGRESQL == 0 else []
+    for other in again:
+        if not result.problems and (told := run(seed, other)).digest != result.digest:
+            result.problems += told.problems or [f"it tells another story on {other.engine.dialect.name}"]
     return result
 
 
-def simulate_all(seeds: Sequence[int], *, jobs: int) -> Iterator[Result]:
+def simulate_all(seeds: Sequence[int], *, jobs: int) -> Generator[Result, None, None]:
     """All of these, in no order that matters."""
-    with Databases(("sqlite",)) as databases:
+    on_server = any(seed % ON_POSTGRESQL == 0 for seed in seeds)
+    with Databases(("sqlite", "postgresql") if on_server else ("sqlite",)) as databases:
         _, home = databases.fresh("sqlite")
-        template = databases.home / "template.sqlite"
+        given = (databases.home / "template.sqlite", home, databases.fresh("postgresql")[0] if on_server else None)
         if jobs == 1:
-            _start(template, home)
+            _start(*given)
             yield from map(simulate, seeds)
             return
-        with ProcessPoolExecutor(jobs, initializer=_start, initargs=(template, home)) as pool:
+        pool = ProcessPoolExecutor(jobs, initializer=_start, initargs=given)
+        try:
             yield from pool.map(simulate, seeds, chunksize=4)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def main() -> int:
@@ -76,6 +86,7 @@ def main() -> int:
     parser.add_argument("seeds", nargs="?", type=int, default=SEEDS, help="how many seeds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this one alone and tell its story")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="how long to go on at most")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     asked = parser.parse_args()
@@ -83,18 +94,19 @@ def main() -> int:
         [result] = simulate_all([asked.seed], jobs=1)
         sys.stdout.write("\n".join([*result.trace, *result.problems, result.digest]) + "\n")
         return 1 if result.problems else 0
-    return many(asked.first, asked.seeds, jobs=asked.jobs, as_json=asked.json)
+    return many(asked.first, asked.seeds, jobs=asked.jobs, minutes=asked.minutes, as_json=asked.json)
 
 
-def many(first: int, count: int, *, jobs: int, as_json: bool) -> int:
-    """A run of many seeds, with the kept ones before them."""
+def many(first: int, count: int, *, jobs: int, minutes: float, as_json: bool) -> int:
+    """A run of many seeds, with the kept ones before them; whatever was begun when the time is over is finished."""
     started = time.monotonic()
     seeds = [*kept_seeds(), *range(first, first + count)]
     faults: Counter[str] = Counter()
     arrows: Counter[str] = Counter()
     failed: list[Result] = []
-    happened = 0
-    for number, result in enumerate(simulate_all(seeds, jobs=jobs), 1):
+    happened = number = 0
+    results = simulate_all(seeds, jobs=jobs)
+    for number, result in enumerate(results, 1):
         faults += result.faults
         arrows += result.arrows
         happened += len(result.trace)
@@ -106,11 +118,17 @@ def many(first: int, count: int, *, jobs: int, as_json: bool) -> int:
         if number % 20 == 0 or number == len(seeds):
             rate = number / (time.monotonic() - started)
             sys.stderr.write(f"\r{number:,}/{len(seeds):,} seeds, {rate:.1f}/s, {len(failed)} failed")
+        if time.monotonic() - started > 60 * minutes:
+            break
+    results.close()
     seconds = time.monotonic() - started
-    seldom = missing(faults, arrows, seeds=count)
+    spent = os.times()
+    seldom = missing(faults, arrows, seeds=number)
     figures = {
-        "seeds": len(seeds),
-        "seconds": round(seconds, 1),
+        "seeds": number,
+        "asked": len(seeds),
+        "seconds": round(seconds),
+        "processor_seconds": round(spent.user + spent.system + spent.children_user + spent.children_system),
         "happened": happened,
         "failed": [result.seed for result in failed],
         "too_seldom": seldom,
@@ -144,7 +162,8 @@ def summary(figures: dict[str, object]) -> str:
     assert isinstance(faults, dict)
     assert isinstance(arrows, dict)
     head = (
-        f"{figures['seeds']:,} seeds in {figures['seconds']} s: {figures['happened']:,} things happened, "
+        f"{figures['seeds']:,} of {figures['asked']:,} seeds in {figures['seconds']:,} s, with "
+        f"{figures['processor_seconds']:,} s of processor time: {figures['happened']:,} things happened, "
         f"{len(figures['failed'])} seeds failed, {len(figures['too_seldom'])} faults or arrows were met too seldom."  # type: ignore[arg-type]
     )
     return "\n\n".join(

@@ -10,7 +10,8 @@ import pytest
 from proof.databases import Databases
 from proof.simulate import kept_seeds
 from proof.simulation.coverage import EXPECTED, missing
-from proof.simulation.seeds import Place, run
+from proof.simulation.places import FilePlace
+from proof.simulation.seeds import run
 
 SEEDS = 50
 GROUPS = 5
@@ -20,12 +21,12 @@ GROUPS = 5
 def place(tmp_path: Path):
     with Databases(("sqlite",)) as databases:
         _, directory = databases.fresh("sqlite")
-        yield Place(databases.home / "template.sqlite", directory)
+        yield FilePlace(databases.home / "template.sqlite", directory)
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
 @pytest.mark.timeout(600)
-def test_a_deployment_in_which_everything_fails_breaks_no_invariant_and_converges(place: Place, group: int) -> None:
+def test_a_deployment_in_which_everything_fails_breaks_no_invariant_and_converges(place: FilePlace, group: int) -> None:
     seeds = range(1 + group, 1 + SEEDS, GROUPS)
     results = [run(seed, place) for seed in seeds]
     assert {result.seed: result.problems for result in results if result.problems} == {}
@@ -34,11 +35,11 @@ def test_a_deployment_in_which_everything_fails_breaks_no_invariant_and_converge
 
 
 @pytest.mark.timeout(600)
-def test_what_failed_once_does_not_fail_again(place: Place) -> None:
+def test_what_failed_once_does_not_fail_again(place: FilePlace) -> None:
     assert {seed: problems for seed in kept_seeds() if (problems := run(seed, place).problems)} == {}
 
 
-def test_the_same_seed_tells_the_same_story(place: Place) -> None:
+def test_the_same_seed_tells_the_same_story(place: FilePlace) -> None:
     first, second, other = run(3, place), run(3, place), run(4, place)
     assert first.trace == second.trace
     assert first.digest == second.digest != other.digest

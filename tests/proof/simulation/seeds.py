@@ -6,17 +6,15 @@ import gc
 import hashlib
 import traceback
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import sqlalchemy as sa
 
 from proof.judge.rows import Judge
+from proof.simulation.places import Place
 from proof.simulation.surroundings import LATE, live_record
 from proof.simulation.universe import NOTHING, Universe
-from pushlink.store.dialect import create_engine
 
 #: Things that happen to one seed before everything is healed.
 STEPS: Final = 90
@@ -36,29 +34,6 @@ class Result:
     arrows: Counter[str] = field(default_factory=Counter)
     trace: list[str] = field(default_factory=list)
     digest: str = ""
-
-
-class Place:
-    """Where one seed after the other is simulated: one file, one engine, so that statements are compiled once."""
-
-    def __init__(self, template: Path, directory: Path) -> None:
-        self._template = template
-        self.directory = directory
-        self._file = directory / "pushlink.sqlite"
-        self.engine = create_engine(f"sqlite:///{self._file}")
-
-    def renew(self, content: bytes | None = None) -> None:
-        """Put a fresh copy of the migrated template in the database's place, or this content."""
-        self.engine.dispose()
-        for stale in self.directory.glob("pushlink.sqlite*"):
-            stale.unlink()
-        self._file.write_bytes(self._template.read_bytes() if content is None else content)
-
-    def keep(self) -> Callable[[], None]:
-        """Make a backup; what is answered puts it back."""
-        self.engine.dispose()  # the last connection that closes folds the write-ahead log into the file
-        kept = self._file.read_bytes()
-        return lambda: self.renew(kept)
 
 
 def calm() -> None:
