@@ -29,6 +29,7 @@ def test_init_writes_a_deployment_that_holds(local_shop: Shop, tmp_path: Path) -
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     assert len(bytes.fromhex(secret.read_text().strip())) == 32
     assert local_shop.run("pack", "check", home / "packs" / "notes.yaml").code == 0
+    assert local_shop.json("pack", "test", home / "packs" / "notes.yaml")["tested"]["passed"] == 3
     from pushlink.settings import Settings
 
     settings = Settings.load(home / "pushlink.toml")
@@ -41,13 +42,13 @@ def test_init_writes_over_nothing_unless_it_is_forced_and_never_over_a_secret(lo
     home = tmp_path / "fresh"
     local_shop.run("init", home)
     secret = (home / "pushlink.secret").read_text()
-    before = {path.name: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    before = {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
     refused = local_shop.run("init", home, "--json")
     assert (refused.code, refused.document["error"]["code"]) == (2, "caller_mistake")
-    assert {path.name: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+    assert {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
     assert local_shop.run("init", home, "--force").code == 0
     assert (home / "pushlink.secret").read_text() == secret
-    assert (home / "packs" / "notes.yaml").read_bytes() != before["notes.yaml"]
+    assert (home / "packs" / "notes.yaml").read_bytes() != before["packs/notes.yaml"]
 
 
 def test_init_leaves_nothing_half_written(local_shop: Shop, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Write over files; an existing secret is kept.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write settings, a secret, a sample policy and a sample pack."""
+    """Write settings, a secret, a sample policy and a sample pack with its tests."""
     output = Output(as_json=as_json)
     home = directory.resolve()
     secret_there = (home / samples.SECRET_NAME).exists()
@@ -97,6 +97,7 @@ def _contents(home: Path, authority: AuthorityKind, database_url: str | None) ->
         samples.SETTINGS_NAME: settings,
         samples.SECRET_NAME: secrets.token_hex(samples.SECRET_BYTES) + "\n",
         samples.PACK_NAME: pack,
+        samples.CASES_NAME: samples.cases(),
     }
     return found | ({samples.POLICY_NAME: samples.policy()} if with_policy else {})
 
@@ -137,6 +138,7 @@ def _next_steps(directory: Path) -> list[str]:
         "edit pushlink.toml (where records are) and packs/notes.yaml (the remote)",
         "pushlink db upgrade",
         "pushlink pack check packs/notes.yaml",
+        "pushlink pack test packs/notes.yaml",
         "pushlink pack apply packs/notes.yaml",
         "pushlink doctor",
         "pushlink save Note ID --user me",

@@ -14,6 +14,7 @@ SETTINGS_NAME: Final = "pushlink.toml"
 SECRET_NAME: Final = "pushlink.secret"  # noqa: S105 - the name of a file
 POLICY_NAME: Final = "policy.yaml"
 PACK_NAME: Final = "packs/notes.yaml"
+CASES_NAME: Final = "packs/cases/notes.yaml"
 
 #: Bytes of a fresh deployment secret, before they are written in hexadecimal.
 SECRET_BYTES: Final = 32
@@ -42,6 +43,11 @@ def policy() -> str:
 def pack(*, owner: str, destination: str, action: str) -> str:
     """A pack with one action, under fresh ids."""
     return _filled("notes.yaml.txt", {"owner": owner, "destination": destination, "action": action})
+
+
+def cases() -> str:
+    """What that pack sends, and how it reads recorded answers."""
+    return _filled("cases.yaml.txt", {})
 
 
 def _filled(name: str, places: Mapping[str, str]) -> str:
