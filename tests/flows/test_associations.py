@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from flows.family import COUNTRY_OF, PARENT, PLACE, Family
 from flows.stage import USER
+from operations.agreement import require_agreement
 from operations.operators import decide
 from pushlink.adapters.policy import AllowAllAuthority
 from pushlink.errors import CallerError, Code
@@ -748,6 +749,7 @@ def test_a_refused_call_waits_for_a_person(make_family: MakeFamily) -> None:
     places.keep("Place", 1, name="renamed")
     places.drain()
     assert ties(places) == []
+    require_agreement(places)
     decide(places, Verb.RELEASE_VERSION, call)
     places.drain()
     assert len(ties(places)) == 1
@@ -813,6 +815,10 @@ def test_an_explanation_names_the_parent_and_why_it_cannot_go_on(places: Family)
     assert action.evidence["record"] == "Place 2"
     assert action.evidence["because"] == "create_terminal_failed"
     assert "cannot get a remote record" in action.cause.sentence
+    assert {row[:3] for row in require_agreement(places)} == {
+        ("Place 1", "held", "association_blocked"),
+        ("Place 2", "failed", "remote_rejected"),
+    }
 
 
 def test_unholding_a_waiting_child_has_it_judged_at_once(places: Family) -> None:

@@ -44,7 +44,8 @@ def told_by_stuck(stage: Stage) -> dict[Waits, Stuck]:
         assert len(rows) == group.count
         assert group.rows == tuple(rows[: len(group.rows)])
         for row in rows:
-            waits = (row.record_id, group.kind, group.code, group.about, row.target_id)
+            record = f"{row.source_object} {row.record_id}" if row.record_id else ""
+            waits = (record, group.kind, group.code, group.about, row.target_id)
             assert waits not in found
             found[waits] = row
     return found
@@ -52,13 +53,15 @@ def told_by_stuck(stage: Stage) -> dict[Waits, Stuck]:
 
 def told_by_explain(stage: Stage) -> dict[Waits, Any]:
     found: dict[Waits, Any] = {}
-    for record_id in sorted({slot["source_record_id"] for slot in stage.rows("push_slot")}):
+    slots = stage.rows("push_slot")
+    for name, record_id in sorted({(slot["source_object"], slot["source_record_id"]) for slot in slots}):
         with stage.engine.begin() as conn:
-            said = explain(conn, "Person", record_id, now=stage.clock.now(conn), world=stage.world)
+            said = explain(conn, name, record_id, now=stage.clock.now(conn), world=stage.world)
         for action in said.actions:
             assert action.needs_person == bool(action.needs)
             for need in action.needs:
-                found[record_id, need.kind, need.code, need.about, str(need.target_id)] = (need, action, said.notes)
+                waits = (f"{name} {record_id}", need.kind, need.code, need.about, str(need.target_id))
+                found[waits] = (need, action, said.notes)
     return found
 
 

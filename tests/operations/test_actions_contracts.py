@@ -12,6 +12,7 @@ from flows.test_replays import certify, creates, creating, sent_creates
 from flows.test_replays import staged as by_contract
 from flows.test_stamp_lookups import looks, lose
 from flows.test_stamp_lookups import staged as by_stamp
+from operations.agreement import groups_of, require_agreement
 from operations.operators import decide, refused
 from pushlink.errors import Code
 from pushlink.operations.actions import OperatorTerms
@@ -63,6 +64,32 @@ def test_an_ordered_replay_sends_the_same_bytes_once_more_in_any_lane(make_stage
     [action] = stage.rows("operator_action", verb="reconcile replay")
     assert (action["actor"], action["target_id"]) == ("olga", stage.attempt()["id"])
     assert json.loads(action["evidence"])["replay_until"]
+
+
+@pytest.mark.rule("D-07", "D-08", "C-095")
+def test_what_a_contract_allows_is_offered_by_explain_and_stuck_alike(make_stage: MakeStage) -> None:
+    """A replay while it lasts; without a certificate the create waits for one."""
+    stage = exhausted(make_stage)
+    [(_, kind, *_)] = require_agreement(stage)
+    assert kind == "doubtful"
+    assert "reconcile replay" in {verb.name for verb in groups_of(stage)[0].rows[0].verbs}
+    certify(stage, passed=False)
+    assert {row[1] for row in require_agreement(stage)} == {"doubtful", "uncertified"}
+    uncertified = next(group for group in groups_of(stage) if group.kind == "uncertified")
+    assert uncertified.rows[0].first.command.startswith("pushlink pack certify FILE")
+    certify(stage)
+    stage.clock_forward(hours=2)
+    assert {row[1] for row in require_agreement(stage)} == {"doubtful"}
+
+
+@pytest.mark.rule("D-08", "C-095")
+def test_looking_is_what_is_offered_first_where_the_pack_declares_it(make_stage: MakeStage) -> None:
+    """It only reads."""
+    stage = by_stamp(make_stage, timeout="20s")
+    lose(stage, stored=False)
+    require_agreement(stage)
+    [group] = groups_of(stage)
+    assert group.rows[0].first.name == "reconcile lookup"
 
 
 @pytest.mark.rule("D-07")

@@ -179,8 +179,8 @@ def test_explain_and_stuck_agree_on_every_status_and_every_hold(stage: Stage) ->
         put(stage, number, row)
     waits = require_agreement(stage)
     of_attempts = {waits_for[0]: Kind(waits_for[1]) for waits_for in waits if waits_for[1] != Kind.BEHIND}
-    assert of_attempts == {str(number): row.kind for number, row in cases.items() if row.kind is not None}
-    ended = {str(n) for n, r in cases.items() if r.operation is U and r.status in {A.FINALIZED, A.SUPERSEDED}}
+    assert of_attempts == {f"Person {number}": row.kind for number, row in cases.items() if row.kind is not None}
+    ended = {f"Person {n}" for n, r in cases.items() if r.operation is U and r.status in {A.FINALIZED, A.SUPERSEDED}}
     assert {waits_for[0] for waits_for in waits if waits_for[1] == Kind.BEHIND} == ended
 
 
@@ -222,7 +222,7 @@ def test_explain_and_stuck_agree_on_every_link_and_its_versions(stage: Stage) ->
             stage.sql("UPDATE pushlink_remote_link SET status = 'suspended_drift' WHERE link_key = :key", key=key)
             kind = Kind.SUSPENDED
         if kind is not None:
-            expected_kinds[str(number)] = kind
+            expected_kinds[f"Person {number}"] = kind
     waits = require_agreement(stage)
     assert {row[0]: Kind(row[1]) for row in waits} == expected_kinds
 
@@ -302,7 +302,7 @@ def test_a_deployment_that_waits_for_its_confirmation_is_first(stage: Stage) -> 
     [group] = groups_of(stage)
     assert (group.kind, group.rows[0].first.command) == (
         "recovering",
-        "pushlink deployment confirm --reason REASON",
+        "pushlink deployment confirm --confirmations 0 --reason REASON",
     )
     stage.sql("UPDATE pushlink_deployment SET mode = 'running', uncleared_since = updated_at")
     [group] = groups_of(stage)

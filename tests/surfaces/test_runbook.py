@@ -335,6 +335,8 @@ def test_a_deployment_is_confirmed_and_cleared_by_the_commands_of_its_section(lo
     for kind, line in (("recovering", lines[1]), ("uncleared", lines[2])):
         [group] = shop.json("stuck")["groups"]
         assert (group["kind"], line.startswith(group["rows"][0]["first"]["command"].split(" --")[0])) == (kind, True)
+        other = ("--confirmations", 7, "--reason", "somebody was quicker")
+        assert shop.json(*line.split()[1:3], *other, code=1)["error"]["code"] == "stale_version"
         type_all(shop, [lines[0], line])
     assert shop.json("stuck")["groups"] == []
     decisions.linked(shop, NOTE)

@@ -72,6 +72,7 @@ class Item:
     link: LinkRow | None = None
     drift: tuple[Hit, ...] = ()
     note: str = ""
+    seen: int = 0  # of a deployment: how often it was confirmed
 
 
 class Attention:
@@ -147,11 +148,9 @@ class Attention:
         """What waits as a whole: the deployment, actions that cannot be used, slots that replace others."""
         found = read_deployment(self._conn)
         if found.mode != "running":
-            yield Item(kind=Kind.RECOVERING, code=Code.RECOVERY_MODE.value, key="deployment", since=found.updated_at)
+            yield _of_whole(Kind.RECOVERING, found.updated_at, found.confirmations)
         if found.uncleared_since is not None:
-            yield Item(
-                kind=Kind.UNCLEARED, code=Code.RECOVERY_MODE.value, key="deployment", since=found.uncleared_since
-            )
+            yield _of_whole(Kind.UNCLEARED, found.uncleared_since, found.confirmations)
         yield from self._unusable(source_object)
         yield from self._replaced(source_object)
 
@@ -282,6 +281,10 @@ def surface_of(hits: Iterable[Hit]) -> str:
     """The surface that decides about a link."""
     decides = strictest(hits).link_hit
     return "" if decides is None else decides.surface.value
+
+
+def _of_whole(kind: Kind, since: dt.datetime, confirmations: int) -> Item:
+    return Item(kind=kind, code=Code.RECOVERY_MODE.value, key="deployment", since=since, seen=confirmations)
 
 
 def _of_link(link: LinkRow, slot: SlotRow, drift: tuple[Hit, ...]) -> Item:

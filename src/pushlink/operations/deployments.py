@@ -16,7 +16,7 @@ from pushlink.flows.world import World
 from pushlink.ports import StateSeen
 from pushlink.store import restores, slots
 from pushlink.store.access import Connection
-from pushlink.store.catalog import read_deployment
+from pushlink.store.catalog import Deployment, read_deployment
 
 #: Rows that a confirmation recovers by one statement.
 RECOVERED_AT_ONCE: Final = 200
@@ -74,13 +74,16 @@ def recover(conn: Connection, *, actor: str, reason: str, now: dt.datetime) -> b
     return restores.enter_recovery(conn, reason=reason, evidence={}, actor=actor, now=now)
 
 
-def confirm(conn: Connection, world: World, *, actor: str, reason: str, now: dt.datetime) -> Confirmed:
+def confirm(
+    conn: Connection, world: World, *, actor: str, reason: str, now: dt.datetime, seen: int | None = None
+) -> Confirmed:
     """Say that this is the right database, in the caller's transaction: doubt what it may not know, and run again.
 
-    Raises `CallerError` outside of recovery mode, or when the settings name another deployment.
+    `seen` is how often it had been confirmed when somebody looked. Raises `CallerError` outside of recovery mode, when
+    that has changed, or when the settings name another deployment.
     """
     _require_reason(reason)
-    found = read_deployment(conn)
+    found = _seen(conn, seen)
     if found.mode == "running":
         msg = "The deployment is running; there is nothing to confirm."
         raise CallerError(msg, code=Code.NOT_ALLOWED_NOW, next_step="pushlink deployment show")
@@ -95,20 +98,42 @@ def confirm(conn: Connection, world: World, *, actor: str, reason: str, now: dt.
     doubted = restores.doubt_open_creates(conn, actor=actor, reason=reason, now=now)
     recovered = _recover(conn, actor=actor, now=now)
     evidence = {"in_doubt": doubted, "claims_ended": recovered}
-    confirmations = restores.leave_recovery(conn, reason=reason, evidence=evidence, actor=actor, now=now)
+    confirmations = restores.leave_recovery(
+        conn, found.confirmations, reason=reason, evidence=evidence, actor=actor, now=now
+    )
+    if confirmations is None:
+        raise _stale(found.confirmations, read_deployment(conn))
     keep = None
     if world.state is not None:
-        seen = world.state.seen()
-        mark = max(seen.mark, restores.read_marks(conn).get(seen.state_id, 0))
-        restores.set_mark(conn, seen.state_id, mark, now=now)
-        keep = replace(seen, deployment_id=found.deployment_id, confirmations=confirmations, mark=mark)
+        known = world.state.seen()
+        mark = max(known.mark, restores.read_marks(conn).get(known.state_id, 0))
+        restores.set_mark(conn, known.state_id, mark, now=now)
+        keep = replace(known, deployment_id=found.deployment_id, confirmations=confirmations, mark=mark)
     return Confirmed(doubted=doubted, recovered=recovered, confirmations=confirmations, keep=keep)
 
 
-def clear(conn: Connection, *, actor: str, reason: str, now: dt.datetime) -> bool:
+def clear(conn: Connection, *, actor: str, reason: str, now: dt.datetime, seen: int | None = None) -> bool:
     """Let records without a link be created again after a confirmation; False when nothing stood in their way."""
     _require_reason(reason)
+    _seen(conn, seen)
     return restores.clear(conn, reason=reason, actor=actor, now=now)
+
+
+def _seen(conn: Connection, seen: int | None) -> Deployment:
+    """The deployment, held against what somebody looked at."""
+    found = read_deployment(conn)
+    if seen is not None and seen != found.confirmations:
+        raise _stale(seen, found)
+    return found
+
+
+def _stale(seen: int, found: Deployment) -> CallerError:
+    return CallerError(
+        "The deployment was confirmed since it was looked at; nothing was done.",
+        code=Code.STALE_VERSION,
+        evidence={"seen": seen, "current": found.confirmations},
+        next_step="look at it again: pushlink deployment show",
+    )
 
 
 def _recover(conn: Connection, *, actor: str, now: dt.datetime) -> int:

@@ -34,6 +34,7 @@ def offers(conn: Connection, item: Item, *, world: World | None, now: dt.datetim
         source_object=item.source_object,
         record_id=item.record_id,
         tenant=tenant,
+        seen=item.seen,
     )
     found = general
     if item.slot is not None:

@@ -14,6 +14,9 @@ from typing import Final
 from pushlink.protocol.verbs import VERBS
 from pushlink.protocol.verbs import Verb as Decidable
 
+#: Where a command names how often the deployment was confirmed, as it was seen.
+_SEEN: Final = "N"
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -63,24 +66,25 @@ GENERAL: Final[Mapping[str, Known]] = {
     "pack apply": Known("Install a pack, or its newer version.", ("pack", "apply", "FILE"), about_record=False),
     "deployment confirm": Known(
         "Say that this database is the right one and leave recovery mode.",
-        ("deployment", "confirm", "--reason", "REASON"),
+        ("deployment", "confirm", "--confirmations", _SEEN, "--reason", "REASON"),
         about_record=False,
         of_tenant=False,
     ),
     "deployment clear": Known(
         "After a confirmation: say that records without a link may be created.",
-        ("deployment", "clear", "--reason", "REASON"),
+        ("deployment", "clear", "--confirmations", _SEEN, "--reason", "REASON"),
         about_record=False,
         of_tenant=False,
     ),
 }
 
 
-def verbs(names: Iterable[str], *, source_object: str, record_id: str, tenant: str) -> tuple[Verb, ...]:
-    """The named verbs for one record, with the commands to type."""
+def verbs(names: Iterable[str], *, source_object: str, record_id: str, tenant: str, seen: int = 0) -> tuple[Verb, ...]:
+    """The named verbs for one record, with the commands to type; `seen` is how often the deployment was confirmed."""
     return tuple(
-        Verb(name=name, says=GENERAL[name].says, command=_command(GENERAL[name], source_object, record_id, tenant))
+        Verb(name=name, says=known.says, command=_command(known, source_object, record_id, tenant, seen))
         for name in dict.fromkeys(names)
+        for known in [GENERAL[name]]
     )
 
 
@@ -123,8 +127,8 @@ _OPTIONS: Final[Mapping[Decidable, str]] = {
 }
 
 
-def _command(known: Known, source_object: str, record_id: str, tenant: str) -> str:
-    words = ["pushlink", *known.command]
+def _command(known: Known, source_object: str, record_id: str, tenant: str, seen: int) -> str:
+    words = ["pushlink", *(str(seen) if word == _SEEN else word for word in known.command)]
     if known.about_record:
         words += [source_object, "--id", record_id] if words[-1] == "--object" else [source_object, record_id]
         words += ["--user", "USER"] if known.command == ("save",) else []

@@ -65,11 +65,16 @@ def enter_recovery(
 
 
 def leave_recovery(
-    conn: sa.Connection, *, reason: str, evidence: Mapping[str, object], actor: str, now: dt.datetime
-) -> int:
-    """Run again, with new creates refused until `clear`; answers how often the database has been confirmed now."""
+    conn: sa.Connection, seen: int, *, reason: str, evidence: Mapping[str, object], actor: str, now: dt.datetime
+) -> int | None:
+    """Run again, with new creates refused until `clear`; answers how often the database has been confirmed now.
+
+    `None` when that is not as often as was `seen`: somebody else confirmed it.
+    """
     take_lock(conn, Lock.CATALOG)
-    confirmations = read_deployment(conn).confirmations + 1
+    if read_deployment(conn).confirmations != seen:
+        return None
+    confirmations = seen + 1
     _change(conn, now, mode="running", confirmations=confirmations, uncleared_since=now)
     _audit(conn, "deployment_confirm", "recovery", "running", evidence, reason=reason, actor=actor, now=now)
     return confirmations

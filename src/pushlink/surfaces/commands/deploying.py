@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
     from pushlink.operations.deployments import DeploymentView
     from pushlink.store.access import Connection
+
+
+ConfirmationsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--confirmations",
+        metavar="N",
+        min=0,
+        help="How often it was confirmed when you looked: `deployment show`. Refused when that has changed.",
+        show_default=False,
+    ),
+]
 
 
 def show(config: ConfigOption = None, as_json: JsonOption = False) -> None:
@@ -65,7 +77,11 @@ def recover(
 
 
 def confirm(
-    reason: ReasonOption, token_file: TokenFileOption = None, config: ConfigOption = None, as_json: JsonOption = False
+    reason: ReasonOption,
+    confirmations: ConfirmationsOption = None,
+    token_file: TokenFileOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Say that this database is the right one: what may have been sent becomes doubtful, and workers go on."""
     from pushlink.operations import deployments
@@ -75,9 +91,8 @@ def confirm(
     with open_runtime(config) as runtime:
         with writing(runtime.engine) as conn:
             now = runtime.world.clock.now(conn)
-            done = deployments.confirm(
-                conn, runtime.world, actor=_administrator(conn, token_file, now), reason=reason, now=now
-            )
+            who = _administrator(conn, token_file, now)
+            done = deployments.confirm(conn, runtime.world, actor=who, reason=reason, now=now, seen=confirmations)
         if runtime.state is not None and done.keep is not None:
             runtime.state.keep(done.keep)
     if as_json:
@@ -91,7 +106,11 @@ def confirm(
 
 
 def clear(
-    reason: ReasonOption, token_file: TokenFileOption = None, config: ConfigOption = None, as_json: JsonOption = False
+    reason: ReasonOption,
+    confirmations: ConfirmationsOption = None,
+    token_file: TokenFileOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """After a confirmation: let records without a link be created again."""
     from pushlink.operations import deployments
@@ -100,7 +119,8 @@ def clear(
     output = Output(as_json=as_json)
     with open_runtime(config) as runtime, writing(runtime.engine) as conn:
         now = runtime.world.clock.now(conn)
-        changed = deployments.clear(conn, actor=_administrator(conn, token_file, now), reason=reason, now=now)
+        who = _administrator(conn, token_file, now)
+        changed = deployments.clear(conn, actor=who, reason=reason, now=now, seen=confirmations)
     if as_json:
         output.document({"is_changed": changed})
     elif changed:
@@ -121,6 +141,10 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Whether this database is the right one.", no_args_is_help=True)
     group.command(epilog=examples("pushlink deployment show"))(show)
     group.command(epilog=examples('pushlink deployment recover --reason "restored from Monday\'s backup"'))(recover)
-    group.command(epilog=examples('pushlink deployment confirm --reason "the restore is complete"'))(confirm)
-    group.command(epilog=examples('pushlink deployment clear --reason "compared with the remote"'))(clear)
+    group.command(epilog=examples('pushlink deployment confirm --confirmations 0 --reason "the restore is complete"'))(
+        confirm
+    )
+    group.command(epilog=examples('pushlink deployment clear --confirmations 1 --reason "compared with the remote"'))(
+        clear
+    )
     app.add_typer(group, name="deployment")
