@@ -330,7 +330,7 @@ TROUBLES: Final = (
     Trouble(name="kill", strike=_kill, every_s=(0.3, 1.5)),
     Trouble(name="pause", strike=_pause, every_s=(0.5, 2.0)),
     Trouble(name="stop, short grace", strike=_stop_short, every_s=(0.5, 2.0)),
-    Trouble(name="stop, orderly", strike=_stop, every_s=(0.5, 2.0), grace_s=20.0, faithful=True),
+    Trouble(name="stop, orderly", strike=_stop, every_s=(0.5, 2.0), grace_s=60.0, faithful=True),
     Trouble(name="clock", strike=_jump, every_s=(1.0, 4.0), late=True, heal=_heal_clock),
     Trouble(name="server crash", strike=_crash, every_s=(1.0, 3.0), dialects=("postgresql",)),
     Trouble(name="session", strike=_terminate, every_s=(0.3, 1.0), dialects=("postgresql",)),
