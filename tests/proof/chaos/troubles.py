@@ -31,8 +31,9 @@ from proof.databases import DIALECTS
 #: Megabytes of the file system that a database fills up.
 _SMALL_MB: Final = 24
 
-#: Seconds that a clock may jump: an hour or a day, both ways.
-_JUMPS_S: Final = (3_600, -3_600, 86_400, -86_400)
+#: Where a clock may jump to, in seconds from the true time. What one day's clock put off is due on that day only, so a
+#: clock that wandered on and on would soon stand where nothing is.
+_SHIFTS_S: Final = (0, 3_600, -3_600, 86_400, -86_400)
 
 _IN_CHARGE_S_MAX: Final = 60.0
 
@@ -270,14 +271,15 @@ def _lock(scene: Scene) -> str:
 
 
 def _jump(scene: Scene) -> str:
-    by = scene.random.choice(_JUMPS_S)
-    _set_shift(scene.site, float(_shift_file(scene.site).read_text()) + by)
-    return f"{by // 3600:+d} h"
+    before = float(_shift_file(scene.site).read_text())
+    to = scene.random.choice([shift for shift in _SHIFTS_S if shift != before])
+    _set_shift(scene.site, to)
+    return "forward" if to > before else "back"
 
 
 def _heal_clock(scene: Scene) -> None:
     """Later than any time that it ever was: what was leased or put off in the future has to become due."""
-    _set_shift(scene.site, 86_400.0 * (2 + scene.struck["+24 h"] + scene.struck["+1 h"]))
+    _set_shift(scene.site, 2.0 * max(_SHIFTS_S))
 
 
 def _shift_file(site: Site) -> Path:
