@@ -1093,6 +1093,7 @@ CASES = [
         find_by_stamp(),
     ),
     Case("lifetime", key(lifetime="1m"), f"{A}.create.idempotency", key(lifetime="1m", margin="10s")),
+    Case("lifetime-unknown", key(lifetime=None), f"{A}.create.idempotency", key()),
     Case("lifetime", key(lifetime=None, margin="20m"), f"{A}.create.idempotency", key(lifetime=None)),
     *(
         Case("look-up", find_by_stamp(**bad), f"{A}.create.lookup{path}", find_by_stamp(**good))

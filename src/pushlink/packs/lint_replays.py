@@ -139,6 +139,10 @@ def _is_ours(create: CreateContract) -> bool:
 def _check_lifetime(steps: Steps, create: CreateContract, profile: ProfileContract | None) -> Hits:
     terms = terms_of(create)
     timeouts = Timeouts() if profile is None else profile.timeouts
+    for name, declared in (("idempotency", create.idempotency), ("repeat", create.repeat)):
+        if declared is not None and declared.lifetime_ms is None:
+            message = "Write how long the remote remembers a create, as its documentation says: lifetime: 24h."
+            yield Hit("lifetime-unknown", (*steps, name), message)
     if terms is not None and terms.usable_ms <= timeouts.total_ms:
         name = "idempotency" if create.idempotency is not None else "repeat"
         message = (

@@ -104,6 +104,7 @@ RULES: Final = (
     Rule("sentinel", _ERROR, "A sentinel is a value, and is written where it clears."),
     Rule("mirror", _ERROR, "The mirror's fields differ, belong together, and are not pushed themselves."),
     Rule("empty-test", _ERROR, "A condition or criterion says what it tests."),
+    Rule("lifetime-unknown", _WARNING, "A contract says how long the remote remembers it; unknown is 15 minutes."),
     Rule("plain-http", _WARNING, "Outside of this machine and private networks, requests travel encrypted."),
     Rule("credential-unused", _WARNING, "A credential that is named is also sent."),
     Rule("unused-profile", _WARNING, "Every profile has a destination."),
