@@ -23,7 +23,15 @@ from pushlink.testing.driver import DyingDatabase
 def no_fence() -> None:
     """An owner writes only while its token stands."""
     without(lifecycle._MOVE, "claim_token")
-    without(attempts._CHECKPOINT, "claim_token", "lease_until")
+    without(attempts._CHECKPOINT, "lease_until")
+    original = attempts.write_checkpoints
+
+    def write(conn: Any, items: Sequence[Any], *, now: Any) -> list[Any]:
+        rows = attempts.read_attempts(conn, [item.attempt_id for item in items])
+        tokens = [None if row is None else row.claim_token for row in rows]
+        return original(conn, [replace(i, token=t or i.token) for i, t in zip(items, tokens, strict=True)], now=now)
+
+    attempts.write_checkpoints = write
 
     def held(conn: Any, items: Sequence[Any]) -> list[Any]:
         rows = attempts.read_attempts(conn, [attempt for attempt, _ in items])

@@ -25,6 +25,7 @@ _NOTICES: Final = (AssertionError, PushlinkError, pytest.fail.Exception)
 
 def pytest_configure() -> None:
     """Switch off what the environment names."""
+    _said.clear()
     name = os.environ.get(VARIABLE)
     if name:
         MUTANTS[name].off()
