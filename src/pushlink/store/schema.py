@@ -4,9 +4,10 @@ Alembic keeps its own version table, so that pushlink's revisions never meet the
 Every revision keeps old rows valid and the release before it working, so that workers of two neighbouring releases may
 run side by side (D-43). There is no downgrade: the way back is a backup, taken before.
 
-An upgrade runs while hosts save and workers push. It asks for all tables before it changes the first, gives up when
-it does not have them within a moment, and tries again with a little more patience: so it never waits for anybody while
-others wait for it, and a transaction that does not end holds up the upgrade alone.
+An upgrade runs while hosts save and workers push. It asks for all tables before it changes the first: for the one that
+most transactions come to first, then, when those inside have left, for the others. It gives up when it does not have
+them within a moment, less than PostgreSQL takes to look for a deadlock, and tries again: so nobody's transaction is
+ended in its favour, and one that does not end holds up the upgrade alone.
 """
 
 from __future__ import annotations
@@ -39,20 +40,30 @@ from pushlink.store.dialect import (
 )
 from pushlink.store.guarded import GUARDED
 from pushlink.store.revision import VERSION_TABLE, current_revision, head, is_newer, known_revisions
-from pushlink.store.tables import PROTECTED_TABLES, push_attempt, push_slot, remote_link
+from pushlink.store.tables import (
+    PROTECTED_TABLES,
+    attempt_event,
+    deployment,
+    push_attempt,
+    push_response,
+    push_slot,
+    remote_link,
+)
 
 log = logging.getLogger("pushlink.schema")
 
-#: How long an upgrade waits for all tables at its first try, in milliseconds, and how often the next ones double that.
-#: The last waits are longer than PostgreSQL lets its own vacuum stand in anybody's way.
-WAIT_MS: Final = 250
-DOUBLINGS: Final = 3
+#: How long an upgrade waits for the first table, and for all the others, in milliseconds; after its first try twice as
+#: long. With the pause in between it is less than PostgreSQL's `deadlock_timeout` of a second.
+WAIT_MS: Final = 200
+
+#: How long those who are inside of a transaction get to end it, once nobody begins one any more, in seconds.
+LEAVE_S: Final = 0.05
 
 #: The pause between two tries of an upgrade, and how long it goes on trying, in seconds.
 PAUSE_S: Final = 0.2
 PATIENCE_S: Final = 120.0
 
-_LOCKED_FIRST: Final = (push_slot, remote_link, push_attempt)
+_IN_ORDER: Final = (deployment, push_slot, push_attempt, push_response, remote_link, attempt_event)
 
 #: Alembic's `op` and `context` are one for the process; two upgrades of two databases take turns.
 _ALEMBIC: Final = threading.Lock()
@@ -82,7 +93,7 @@ def upgrade(engine: sa.Engine, revision: str = "head", *, patience_s: float = PA
     """
     with _ALEMBIC:
         end, tries = time.monotonic() + patience_s, 0
-        while not _is_upgraded(engine, revision, wait_ms=WAIT_MS << min(tries, DOUBLINGS), end=end):
+        while not _is_upgraded(engine, revision, wait_ms=WAIT_MS << bool(tries), end=end):
             tries += 1
             log.info("pushlink's tables are in use; the upgrade tries again")
             time.sleep(PAUSE_S)
@@ -96,7 +107,7 @@ def _is_upgraded(engine: sa.Engine, revision: str, *, wait_ms: int, end: float) 
             if is_newer(current := current_revision(conn)):
                 return True
             if current != (head() if revision == "head" else revision):
-                take_tables(conn, _tables_of(conn), wait_ms=wait_ms)
+                _take_tables(conn, wait_ms)
             _run(conn, revision)
     except sa.exc.DBAPIError as error:
         if not (is_lock_not_available(error) or is_serialization_failure(error) or is_busy(error)):
@@ -108,11 +119,14 @@ def _is_upgraded(engine: sa.Engine, revision: str, *, wait_ms: int, end: float) 
     return True
 
 
-def _tables_of(conn: sa.Connection) -> list[str]:
-    """The tables that are there, in the order in which a transaction of pushlink's comes to them."""
+def _take_tables(conn: sa.Connection, wait_ms: int) -> None:
+    """Have every table alone, asked for in the order in which pushlink's transactions come to them."""
     there = set(sa.inspect(conn).get_table_names())
-    names = dict.fromkeys([*(table.name for table in _LOCKED_FIRST), *METADATA.tables])
-    return [name for name in names if name in there]
+    wanted = dict.fromkeys([*(table.name for table in _IN_ORDER), *METADATA.tables])
+    names = [name for name in wanted if name in there]
+    take_tables(conn, names[:1], wait_ms=wait_ms)
+    time.sleep(LEAVE_S)
+    take_tables(conn, names[1:], wait_ms=wait_ms)
 
 
 def _run(conn: sa.Connection, revision: str) -> None:

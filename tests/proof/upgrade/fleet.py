@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from proof.chaos.site import PACK_TEXT, Site, environment
+from proof.chaos.site import Site, environment
 from pushlink.store.schema import check
 from support.bench import METADATA
 
@@ -84,7 +84,7 @@ class Fleet(Site):
         text = self.settings.read_text(encoding="utf-8")
         self.settings.write_text(text.replace("sends_max = 16", f"sends_max = {SENDS_MAX}"), encoding="utf-8")
         pack = self.home / "pack.yaml"
-        pack.write_text(PACK_TEXT.replace("http://127.0.0.1:9\n", f"{self.address}\n"), encoding="utf-8")
+        pack.write_text(self.pack.replace("http://127.0.0.1:9\n", f"{self.address}\n"), encoding="utf-8")
         METADATA.create_all(self.engine)
         self._finish(self.older.command(BEGIN), str(self.settings), str(pack))
 

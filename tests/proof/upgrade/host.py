@@ -64,7 +64,8 @@ class Host:
             try:
                 self._save(keys, is_mine=is_mine)
             except Exception as error:
-                self._errors[f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"] += 1
+                told = str(getattr(error.__cause__, "orig", error)).partition("\n")[0]
+                self._errors[f"{type(error).__name__}: {told}"] += 1
                 if self._errors.total() > FAILURES_MAX:
                     raise
                 time.sleep(REST_S)
