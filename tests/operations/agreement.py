@@ -37,10 +37,10 @@ def walked(stage: Stage, group: StuckGroup, limit: int = PAGE) -> list[Stuck]:
         page = found.next_page
 
 
-def told_by_stuck(stage: Stage) -> dict[Waits, Stuck]:
+def told_by_stuck(stage: Stage, page: int) -> dict[Waits, Stuck]:
     found: dict[Waits, Stuck] = {}
     for group in groups_of(stage):
-        rows = walked(stage, group)
+        rows = walked(stage, group, page)
         assert len(rows) == group.count
         assert group.rows == tuple(rows[: len(group.rows)])
         for row in rows:
@@ -65,9 +65,9 @@ def told_by_explain(stage: Stage) -> dict[Waits, Any]:
     return found
 
 
-def require_agreement(stage: Stage) -> set[Waits]:
+def require_agreement(stage: Stage, *, page: int = PAGE) -> set[Waits]:
     """Hold both against each other; answers with what waits, of records."""
-    stuck = told_by_stuck(stage)
+    stuck = told_by_stuck(stage, page)
     records = {waits: row for waits, row in stuck.items() if row.record_id}
     explained = told_by_explain(stage)
     assert set(records) == set(explained)

@@ -110,6 +110,13 @@ SCENES: tuple[Callable[[Stage, int], Any], ...] = (
 )
 
 
+#: Columns that name a frozen document, by table: links compare with theirs for ever, requests are judged by theirs.
+REFERENCES = {
+    "remote_link": ("created_profile_digest", "created_action_digest", "profile_digest", "action_digest"),
+    "push_request": ("profile_digest", "action_digest"),
+}
+
+
 def saved_again(stage: Stage, number: int) -> tuple[str, str]:
     """What a save of the record would answer, and why; nothing of it stays."""
     with stage.engine.connect() as conn:
@@ -150,6 +157,9 @@ def test_a_pruning_changes_no_answer(make_stage: MakeStage, scene: Callable[[Sta
         assert (row["operation"], row["in_doubt"], row["hold_code"], row["update_key"]) == ("update", False, None, None)
         assert row["status"] in {"finalized", "superseded", "terminal_failed"}
         assert row["id"] != newest
+    documents = {row["digest"] for row in stage.rows("frozen_document")}
+    named = {row[column] for name, columns in REFERENCES.items() for row in stage.rows(name) for column in columns}
+    assert named <= documents
     told = {row["attempt_id"] for name in ("push_request", "push_response") for row in stage.rows(name)}
     assert told <= set(left)
     with stage.engine.begin() as conn:
