@@ -6,13 +6,13 @@
 
 Every scenario of `proof.stories` runs on both databases, in a lane of its own (`proof.lane`). Each case is a line of
 `build/crash/SCENARIO-DIALECT.jsonl`, which stands there once its lane has run to its end; a sample goes into a
-directory beside it. `--write` puts the newest lane of every scenario into `docs/reliability.md`, whenever each was run.
+directory beside it. `--write` puts the newest lanes of every scenario into `docs/reliability.md`, and leaves the line
+of a scenario that has none there as it is.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 import os
 import sys
@@ -22,13 +22,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from proof.databases import DIALECTS, Databases
-from proof.figures import BUILD, table, write_section
+from proof.figures import BUILD, PAGE, table, write_section
 from proof.lane import Case, Lane
 from proof.scenarios import Scenario
 from proof.stories import SCENARIOS
+
+#: How a case may end, as the page counts it.
+ENDS: Final = ("finalized", "in doubt", "refused", "nothing")
 
 Job: TypeAlias = tuple[int, Scenario, str]
 
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seconds = time.monotonic() - began
     _say(f"{deaths:,} deaths and {failures:,} failures in {seconds:.0f} s: {wrong or 'no'} violations")
     if options.write and not _is_sample(options):
-        write_section("crash", report(options.raw))
+        write_section("crash", report(options.raw, PAGE.read_text(encoding="utf-8")))
     return 1 if wrong else 0
 
 
@@ -172,7 +175,6 @@ def _summary(raw: Path) -> dict[str, Any]:
         "struck": Counter(line["struck"] for line in cases),
         "violations": sum(1 for line in lines if line["problems"]),
         "seconds": sum(line.get("seconds", 0.0) for line in lines),
-        "day": dt.datetime.fromtimestamp(raw.stat().st_mtime, tz=dt.UTC).date(),
     }
 
 
@@ -190,31 +192,37 @@ def _replay(case: dict[str, Any]) -> str:
     return f"   {case.get('struck')} at {case.get('at')}\n{problems}\n      again: python -m proof.crash {where}{fault}"
 
 
-def report(raw: Path) -> str:
-    """The section of the page: what was run, how it ended, and how often each fault happened."""
-    jobs = [(0, scenario, dialect) for scenario in SCENARIOS for dialect in DIALECTS]
-    missing = [f"`{one.name}` on {dialect}" for _, one, dialect in jobs if not _raw(raw, one, dialect).exists()]
-    found = _summaries(raw, jobs)
-    words = ("finalized", "in doubt", "refused", "nothing")
-    rows = []
-    for name in dict.fromkeys(one["scenario"] for one in found):
-        both = [one for one in found if one["scenario"] == name]
-        ends: Counter[str] = sum((one["ends"] for one in both), Counter())
-        deaths = " + ".join(str(one["deaths"]) for one in both)
-        failures = " + ".join(str(one["failures"]) for one in both)
-        counts = [*(ends[word] for word in words), sum(one["violations"] for one in both)]
-        rows.append([name, min(one["day"] for one in both), deaths, failures, *counts])
-    deaths, failures, violations = (sum(one[what] for one in found) for what in ("deaths", "failures", "violations"))
-    struck: Counter[str] = sum((one["struck"] for one in found), Counter())
-    faults = [[name, f"{count:,}"] for name, count in struck.most_common()]
-    minutes = sum(one["seconds"] for one in found) / 60
-    counted = f"{deaths:,} deaths and {failures:,} failures in {len(found)} lanes, {minutes:.0f} minutes of them"
+def report(raw: Path, page: str) -> str:
+    """The section of the page: how each story ended, and how often each fault struck.
+
+    A story whose lanes are not both in `raw` stays as the page has it, or is named as missing.
+    """
+    lanes = [[(0, scenario, dialect) for dialect in DIALECTS] for scenario in SCENARIOS]
+    both = [found for jobs in lanes if len(found := _summaries(raw, jobs)) == len(DIALECTS)]
+    rows = {found[0]["scenario"]: _row(found) for found in both}
+    told = {line.split(" | ")[0][2:]: line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| ")}
+    names = [scenario.name for scenario in SCENARIOS]
+    shown = [rows.get(name) or told[name] for name in names if name in {*rows, *told}]
+    missing = [f"`{name}`" for name in names if name not in {*rows, *told}]
+    deaths, failures = (sum(int(n) for row in shown for n in row[column].split(" + ")) for column in (1, 2))
+    violations = sum(int(row[-1]) for row in shown)
+    struck: Counter[str] = sum((one["struck"] for found in both for one in found), Counter())
+    head = ["scenario", "deaths (SQLite + PostgreSQL)", "failures", *ENDS, "violations"]
     text = [
-        f"{counted}: **{violations or 'no'} violations**.",
-        table(["scenario", "run", "deaths (SQLite + PostgreSQL)", "failures", *words, "violations"], rows),
-        table(["what struck", "times"], faults),
+        f"{deaths:,} deaths and {failures:,} failures on SQLite and PostgreSQL: **{violations or 'no'} violations**.",
+        table(head, shown),
+        f"What struck in the {len(both)} stories that ran last:",
+        table(["what struck", "times"], [[name, f"{count:,}"] for name, count in struck.most_common()]),
     ]
     return "\n\n".join(text + [f"Not run whole: {', '.join(missing)}."] * bool(missing))
+
+
+def _row(found: Sequence[dict[str, Any]]) -> list[str]:
+    """A story's line, out of its lanes."""
+    ends: Counter[str] = sum((one["ends"] for one in found), Counter())
+    counts = (" + ".join(str(one[what]) for one in found) for what in ("deaths", "failures"))
+    violations = sum(one["violations"] for one in found)
+    return [found[0]["scenario"], *counts, *(str(ends[word]) for word in ENDS), str(violations)]
 
 
 def _say(line: str) -> None:
