@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of, without_mirror
+from operations.operators import refused
 from pushlink.flows.outcomes import Refused
 from pushlink.operations import words
 from pushlink.operations.explain import ActionState, Explanation, explain
 from pushlink.operations.words import Word
 from pushlink.protocol.snapshots import write_time
 from pushlink.protocol.states import AttemptStatus, Hold, LinkStatus, Operation, statuses
+from pushlink.protocol.verbs import Verb
 from pushlink.testing import verbs
 from pushlink.testing.collection import RemoteOptions
 from pushlink.testing.messages import creating, reading, updating
@@ -222,6 +224,8 @@ def test_a_doubtful_create_says_when_it_may_have_been_applied_and_by_which_verbs
     assert found.evidence["in_doubt"] is True
     assert " and " in str(found.evidence["sent_between"])
     assert found.evidence["claimed_by"]
+    refusal = refused(stage, Verb.ABSENT, stage.attempt())
+    assert found.evidence["settles_at"] == refusal.evidence["settles_at"]
     [reply] = found.evidence["replies"]
     assert reply["effect"] not in {"applied", "not_applied"}
     names = [verb.name for verb in found.verbs]

@@ -273,15 +273,7 @@ def repair_lane(acting: Acting) -> Effects:
 
 def require_settled(acting: Acting, profile: ProfileSnapshot) -> None:
     """Refuse while something of the last send may still turn up."""
-    row, contract = acting.attempt, profile.contract
-    is_known = row.last_checkpoint_at is not None and not decisions.forgot_sends(acting.conn, row)
-    last = row.last_checkpoint_at if is_known and row.last_checkpoint_at is not None else row.updated_at
-    settled: dt.datetime = settles_at(
-        last,
-        total_ms=contract.timeouts.total_ms,
-        pause_ms=acting.terms.pause_max_ms,
-        processing_ms=contract.remote_processing_ms,
-    )
+    last, settled = settle_time(acting.conn, acting.attempt, profile, pause_max_ms=acting.terms.pause_max_ms)
     acting.evidence["settled_at"] = write_time(settled)
     if acting.now < settled:
         raise acting.refuse(
@@ -289,6 +281,22 @@ def require_settled(acting: Acting, profile: ProfileSnapshot) -> None:
             last_send=write_time(last),
             settles_at=write_time(settled),
         )
+
+
+def settle_time(
+    conn: sa.Connection, row: AttemptRow, profile: ProfileSnapshot, *, pause_max_ms: int
+) -> tuple[dt.datetime, dt.datetime]:
+    """The last send that is known of, and from when on nothing of it can still turn up (D-08)."""
+    is_known = row.last_checkpoint_at is not None and not decisions.forgot_sends(conn, row)
+    last = row.last_checkpoint_at if is_known and row.last_checkpoint_at is not None else row.updated_at
+    contract = profile.contract
+    settled = settles_at(
+        last,
+        total_ms=contract.timeouts.total_ms,
+        pause_ms=pause_max_ms,
+        processing_ms=contract.remote_processing_ms,
+    )
+    return last, settled
 
 
 def named_ids(acting: Acting, frozen: Frozen, answers: Sequence[StoredAnswer]) -> tuple[str, ...]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 
+from pushlink.flows.operating_creates import settle_time
 from pushlink.flows.replaying import prospects
 from pushlink.flows.world import World
 from pushlink.protocol.replay import Allowed, Why, classes_of
 from pushlink.protocol.snapshots import write_time
 from pushlink.protocol.states import UNSETTLED, Operation
 from pushlink.store.access import Connection
+from pushlink.store.requests import read_requests
 from pushlink.store.rows import AttemptRow
 
 
@@ -36,6 +38,17 @@ class ContractState:
             "looked_for_at": None if self.looks_at is None else write_time(self.looks_at),
         }
         return {name: value for name, value in found.items() if value is not None}
+
+
+def settles_at(conn: Connection, world: World | None, attempt: AttemptRow | None) -> dt.datetime | None:
+    """From when on `reconcile --absent` and `--resend` are let through for what is in doubt (D-08)."""
+    if world is None or attempt is None or attempt.status not in UNSETTLED:
+        return None
+    [request] = read_requests(conn, [attempt.id])
+    if request is None:
+        return None
+    profiles, _ = world.thaw(conn, [request.profile_digest], [])
+    return settle_time(conn, attempt, profiles[request.profile_digest], pause_max_ms=world.terms.pause_max_ms)[1]
 
 
 def contract_state(

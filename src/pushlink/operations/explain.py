@@ -17,7 +17,7 @@ from pushlink.flows.inline import CLAIMABLE
 from pushlink.flows.world import World
 from pushlink.operations import words
 from pushlink.operations.attention import Attention, Item
-from pushlink.operations.contract_states import contract_state
+from pushlink.operations.contract_states import contract_state, settles_at
 from pushlink.operations.decidable import decidable
 from pushlink.operations.delays import Delay, delays_of
 from pushlink.operations.offers import LOOK, offers
@@ -262,6 +262,7 @@ def _state(conn: Connection, rows: _Rows, attention: Attention, now: dt.datetime
     word, attempt = _word(rows, now)
     delays = _delays(conn, attempt, attention.catalog, now)
     contract = contract_state(conn, world, attempt, now=now)
+    settled = settles_at(conn, world, attempt)
     slot, link = rows.slot, rows.link
     replies = reads.read_replies(conn, [attempt.id], limit=3) if attempt is not None else []
     erased = reads.read_erased(conn, [each.id for each in (rows.create, rows.update) if each is not None])
@@ -293,6 +294,7 @@ def _state(conn: Connection, rows: _Rows, attention: Attention, now: dt.datetime
         cause=_cause(word, attempt, link),
         evidence=_evidence(word, rows, attempt, replies)
         | ({"contract": contract.shown()} if contract else {})
+        | ({"settles_at": write_time(settled)} if settled else {})
         | ({"delayed_by": [delay.shown() for delay in delays]} if delays else {})
         | ({"erased": [erased_shown(each) for each in erased]} if erased else {}),
         since=_since(rows, attempt),
