@@ -25,7 +25,7 @@ from pushlink.ports import Credentials, StateSeen
 from pushlink.store.access import Connection
 from pushlink.store.active import ActiveAction, ActiveCatalog, CatalogReader
 from pushlink.store.catalog import load_installs, read_deployment
-from pushlink.store.dialect import check_durability, current_time, lossy_version
+from pushlink.store.dialect import LOSSY_FAULT, LOSSY_REMEDY, check_durability, current_time, lossy_version
 from pushlink.store.registry import IN_USE, SlotKind, read_registry
 from pushlink.store.restores import read_marks
 from pushlink.store.schema import SchemaState
@@ -231,9 +231,9 @@ def _library(conn: Connection) -> Check:
     return Check(
         name="library",
         verdict=Verdict.WARN,
-        message=f"SQLite {version} has the WAL-reset bug: in a rare race of two processes it loses what was committed.",
+        message=LOSSY_FAULT.format(version=version),
         evidence={"version": version},
-        next_step="run Python with SQLite 3.51.3 or later (or 3.50.7, or 3.44.6), or keep the tables in PostgreSQL",
+        next_step=LOSSY_REMEDY,
     )
 
 

@@ -40,7 +40,7 @@ from pushlink.store.dialect.faults import (
 )
 from pushlink.store.dialect.guards import Guard, Leaves, guard_ddl, missing_triggers
 from pushlink.store.dialect.host import secure_host_transaction, warn_host_transaction
-from pushlink.store.dialect.library import lossy_version
+from pushlink.store.dialect.library import LOSSY_FAULT, LOSSY_REMEDY, lossy_version
 from pushlink.store.dialect.locks import Lock, bound_lock_waits, take_lock, take_tables
 from pushlink.store.dialect.moments import (
     are_moments,
@@ -53,6 +53,8 @@ from pushlink.store.dialect.moments import (
 from pushlink.store.dialect.wakeup import Listener, listen, notify
 
 __all__ = [
+    "LOSSY_FAULT",
+    "LOSSY_REMEDY",
     "ORDINALITY",
     "Batch",
     "Guard",

@@ -12,6 +12,12 @@ _WAL_RESET_FROM: Final = (3, 7, 0)
 #: The first release of each branch without it; later branches never had it.
 _WAL_RESET_MENDED: Final = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
 
+#: What people are told about it, and what they can do.
+LOSSY_FAULT: Final = (
+    "SQLite {version} has the WAL-reset bug: in a rare race of two processes it loses what was committed."
+)
+LOSSY_REMEDY: Final = "run Python with SQLite 3.51.3 or later (or 3.50.7, or 3.44.6), or keep the tables in PostgreSQL"
+
 _SQLITE_VERSION: Final = sa.text("SELECT sqlite_version()")
 
 
