@@ -346,14 +346,25 @@ def test_a_slow_host_that_holds_a_slot_does_not_stop_a_group(
     for flow in flows:
         flow.step()
     held, free = sorted(flows, key=lambda flow: flow.claimed.source.record_id)
-    with stage.engine.begin() as conn:
+
+    def change(conn: sa.Connection) -> None:
         stage.put_in(conn, 1, name="Changed")
         [outcome] = stage.runtime.save(conn, "Person", 1, user=USER)
         assert isinstance(outcome, Queued)
-        results = stage.database.commit(held.effect.step, [held.effect, free.effect])
-        assert isinstance(results[0], Failed)
-        assert results[0].transient
-        assert isinstance(results[1], Recorded)
+
+    try:
+        with stage.engine.begin() as conn:
+            level = conn.get_isolation_level()
+            change(conn)
+            results = stage.database.commit(held.effect.step, [held.effect, free.effect])
+            assert isinstance(results[0], Failed)
+            assert results[0].transient
+            assert isinstance(results[1], Recorded)
+    except sa.exc.OperationalError as refused:  # its commit, where workers are at that level too (`make isolation`)
+        if level != "SERIALIZABLE" or not is_serialization_failure(refused):
+            raise
+        with stage.engine.begin() as conn:
+            change(conn)
     held.finish()
     stage.drain()
     assert {link["status"] for link in stage.links()} == {"finalized"}

@@ -68,6 +68,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[SHARED].release()
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A run at a level leaves out what is about SQLite alone."""
+    if not os.environ.get(ISOLATION):
+        return
+    left = [item for item in items if _is_of_sqlite(item)]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
+
+
+def _is_of_sqlite(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return parameters.get("dialect") == "sqlite" or "sqlite_url" in getattr(item, "fixturenames", ())
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Count what a run at a level of its own met."""
     if os.environ.get(ISOLATION):

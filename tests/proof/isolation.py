@@ -93,7 +93,7 @@ def _named(text: str) -> str:
 
 def _run(level: str, tests: str, raw: Path) -> Part:
     """One run of pytest, to its end."""
-    command = [sys.executable, "-m", "pytest", "-v", "-n", "0", "-k", "not sqlite", "-p", "no:cacheprovider", tests]
+    command = [sys.executable, "-m", "pytest", "-v", "-n", "0", "-p", "no:cacheprovider", tests]
     with _log(raw, level, tests).open("w", encoding="utf-8") as log:
         subprocess.run(command, cwd=ROOT, env={**os.environ, ISOLATION: level}, stdout=log, stderr=log, check=False)
     return _part(_log(raw, level, tests))
