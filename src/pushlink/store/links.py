@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -60,19 +60,7 @@ class MirrorOutcome:
 
 def set_mirror_status(conn: sa.Connection, items: Sequence[MirrorOutcome], *, now: dt.datetime) -> None:
     """Record the last mirror status; the mirror is never authority, so this bumps no version that a gate reads."""
-    if not items:
-        return
-    rows = array_rows(
-        conn,
-        "mirrors",
-        {"link_key": sa.Text(), "outcome": sa.Text()},
-        [(i.link_key, i.status.value) for i in sorted(items, key=lambda i: i.link_key)],
-    )
-    conn.execute(
-        sa.update(remote_link)
-        .where(remote_link.c.slot_key == rows.c.link_key)
-        .values(mirror_status=rows.c.outcome, updated_at=sa.bindparam("mirrored_at", now, UtcTime()))
-    )
+    _write_column(conn, "mirror_status", {i.link_key: i.status.value for i in items}, now=now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,19 +73,7 @@ class SeenVersion:
 
 def write_versions(conn: sa.Connection, items: Sequence[SeenVersion], *, now: dt.datetime) -> None:
     """Keep the remote's version of each linked record; no gate reads it, so no row version is bumped."""
-    if not items:
-        return
-    rows = array_rows(
-        conn,
-        "versions",
-        {"link_key": sa.Text(), "seen": sa.Text()},
-        [(i.link_key, i.version) for i in sorted(items, key=lambda i: i.link_key)],
-    )
-    conn.execute(
-        sa.update(remote_link)
-        .where(remote_link.c.slot_key == rows.c.link_key)
-        .values(remote_version=rows.c.seen, updated_at=sa.bindparam("seen_at", now, UtcTime()))
-    )
+    _write_column(conn, "remote_version", {i.link_key: i.version for i in items}, now=now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,18 +86,19 @@ class ShownNames:
 
 def write_names(conn: sa.Connection, items: Sequence[ShownNames], *, now: dt.datetime) -> None:
     """Show each link under the names of now; names are never identity, so this bumps no version that a gate reads."""
-    if not items:
+    _write_column(conn, "names", {i.link_key: i.names for i in items}, now=now)
+
+
+def _write_column(conn: sa.Connection, column: str, texts: Mapping[LinkKey, str | None], *, now: dt.datetime) -> None:
+    """Write one text of each of these slots' links, in their order; no row version is bumped."""
+    if not texts:
         return
-    rows = array_rows(
-        conn,
-        "shown",
-        {"link_key": sa.Text(), "shown_names": sa.Text()},
-        [(i.link_key, i.names) for i in sorted(items, key=lambda i: i.link_key)],
-    )
+    pairs = [(key, texts[key]) for key in sorted(texts)]
+    rows = array_rows(conn, "written", {"link_key": sa.Text(), "content": sa.Text()}, pairs)
     conn.execute(
         sa.update(remote_link)
         .where(remote_link.c.slot_key == rows.c.link_key)
-        .values(names=rows.c.shown_names, updated_at=sa.bindparam("shown_at", now, UtcTime()))
+        .values({column: rows.c.content, "updated_at": sa.bindparam("written_at", now, UtcTime())})
     )
 
 
