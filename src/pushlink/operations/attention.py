@@ -86,21 +86,22 @@ class Attention:
         self.catalog: ActiveCatalog = (world.catalog if world is not None else CatalogReader()).read(conn)
         self._drifting = Drifting(world) if world is not None else None
 
-    def causes(self) -> list[Cause]:
-        """Every cause, by kind, code and what it is about; those of a whole deployment come first."""
+    def causes(self, kind: Kind | None = None) -> list[Cause]:
+        """Every cause, or those of one kind, by kind, code and what it is about; a whole deployment's come first."""
         found = [
             Cause(kind=c.kind, code=c.code, about="", rows=c.rows, oldest=c.oldest)
-            for c in waiting.read_causes(self._conn, tenant=self._tenant)
+            for c in waiting.read_causes(self._conn, tenant=self._tenant, kind=kind)
         ]
-        for surface, groups in self._drifted.items():
-            rows, oldest = sum(group.rows for group in groups), min(group.oldest for group in groups)
-            found.append(Cause(kind=Kind.DRIFTED, code=Code.DRIFT.value, about=surface, rows=rows, oldest=oldest))
-        found += _counted(self._blocked(""))
-        uncertified = self._uncertified
-        if uncertified:
-            rows, oldest = sum(g.rows for g in uncertified.values()), min(g.oldest for g in uncertified.values())
-            found.append(Cause(kind=Kind.UNCERTIFIED, code="", about="", rows=rows, oldest=oldest))
-        return [*_counted(self.of_deployment()), *sorted(found, key=lambda cause: cause.name)]
+        if kind in {None, Kind.DRIFTED}:
+            found += [
+                _grouped(Kind.DRIFTED, Code.DRIFT.value, surface, groups) for surface, groups in self._drifted.items()
+            ]
+        if kind in {None, Kind.BLOCKED}:
+            found += _counted(self._blocked(""))
+        if kind in {None, Kind.UNCERTIFIED} and self._uncertified:
+            found.append(_grouped(Kind.UNCERTIFIED, "", "", list(self._uncertified.values())))
+        whole = [cause for cause in _counted(self.of_deployment()) if kind in {None, cause.kind}]
+        return [*whole, *sorted(found, key=lambda cause: cause.name)]
 
     def items(self, cause: Cause, *, after: str = "", limit: int) -> list[Item]:
         """What waits for one cause, behind a key; what was made first comes first. Only of one tenant."""
@@ -325,6 +326,12 @@ def _of_attempt(attempt: AttemptRow, slot: SlotRow | None) -> Item:
         slot=slot,
         attempt=attempt,
     )
+
+
+def _grouped(kind: Kind, code: str, about: str, groups: Sequence[LinkGroup | waiting.DoubtfulGroup]) -> Cause:
+    """The cause of groups that were judged as such."""
+    rows, oldest = sum(group.rows for group in groups), min(group.oldest for group in groups)
+    return Cause(kind=kind, code=code, about=about, rows=rows, oldest=oldest)
 
 
 def _counted(items: Iterable[Item]) -> list[Cause]:

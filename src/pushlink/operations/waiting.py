@@ -89,11 +89,11 @@ def stuck_page(
 ) -> StuckGroup:
     """The rows of one cause behind a page; raises `CallerError` where nothing waits for it."""
     attention = Attention(conn, world=world, tenant=tenant, now=now)
-    causes = {cause.name: cause for cause in attention.causes()}
+    kind = next((kind for kind in Kind if kind.value == name.partition("/")[0]), None)
+    causes = {cause.name: cause for cause in attention.causes(kind)}
     if name not in causes:
-        raise CallerError(
-            f"Nothing waits for {name!r}.", evidence={"causes": sorted(causes)}, next_step="pushlink stuck"
-        )
+        there = sorted(cause.name for cause in attention.causes())
+        raise CallerError(f"Nothing waits for {name!r}.", evidence={"causes": there}, next_step="pushlink stuck")
     return _group(conn, attention, causes[name], world, now, limit=row_limit(limit), after=page or "")
 
 

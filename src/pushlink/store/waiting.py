@@ -64,17 +64,18 @@ class WaitingRow:
 _Condition: TypeAlias = sa.ColumnElement[bool]
 
 
-def read_causes(conn: sa.Connection, *, tenant: str | None) -> list[Cause]:
-    """Every cause that rows tell of by themselves, with its count: of one tenant, or of the whole deployment."""
+def read_causes(conn: sa.Connection, *, tenant: str | None, kind: Kind | None = None) -> list[Cause]:
+    """Every cause that rows tell of by themselves, or those of one kind, with its count: of one tenant, or of all."""
     found: dict[tuple[str, str], Cause] = {}
-    for source in _SOURCES:
+    for source in _sources(kind):
         where = [] if tenant is None else [source.tenant == tenant]
+        where += [] if kind is None else [source.kind == kind.value]
         rows = source.select([source.since.label("since")], where).subquery("rows")
         grouped = sa.select(rows.c.kind, rows.c.code, sa.func.count(), sa.func.min(rows.c.since))
-        for kind, code, count, oldest in conn.execute(grouped.group_by(rows.c.kind, rows.c.code)):
-            known = found.get((kind, code))
-            found[kind, code] = Cause(
-                kind=Kind(kind),
+        for word, code, count, oldest in conn.execute(grouped.group_by(rows.c.kind, rows.c.code)):
+            known = found.get((word, code))
+            found[word, code] = Cause(
+                kind=Kind(word),
                 code=code,
                 rows=count + (known.rows if known else 0),
                 oldest=min(oldest, known.oldest) if known else oldest,
@@ -88,7 +89,7 @@ def read_waiting(
     """Rows that wait for one reason, behind a key; those that were made first come first."""
     found = [
         row
-        for source in _SOURCES
+        for source in _sources(kind)
         for row in source.read(
             conn, [source.tenant == tenant, source.kind == kind.value, source.code == code, source.key > after], limit
         )
@@ -104,8 +105,9 @@ def read_waiting_of(conn: sa.Connection, keys: Sequence[LinkKey]) -> list[Waitin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """One statement: where its rows stand, how they are judged, and how they are read."""
+    """One statement: where its rows stand, which kinds they may be of, how they are judged, and how they are read."""
 
+    kinds: frozenset[Kind]
     table: sa.FromClause
     where: tuple[_Condition, ...]
     kind: sa.ColumnElement[Any]
@@ -187,6 +189,7 @@ def _attempts(place: str) -> _Source:
     kind = _judged(attention.ATTEMPTS, _attempt_facts())
     code = sa.func.coalesce(t.c.hold_code, t.c.reason_code, sa.literal(""))
     return _Source(
+        kinds=frozenset(entry.kind for entry in attention.ATTEMPTS),
         table=t.join(push_slot, push_slot.c.link_key == t.c.link_key),
         where=(sa.text(place),),  # type: ignore[arg-type]
         kind=kind,
@@ -203,12 +206,14 @@ def _attempts(place: str) -> _Source:
 def _links(
     status: LinkStatus,
     *where: _Condition,
+    kinds: frozenset[Kind],
     kind: sa.ColumnElement[Any],
     code: sa.ColumnElement[str],
     since: sa.ColumnElement[Any],
 ) -> _Source:
     t = remote_link
     return _Source(
+        kinds=kinds,
         table=t.join(push_slot, push_slot.c.link_key == t.c.slot_key),
         where=(t.c.status == status.value, *where),
         kind=kind,
@@ -226,6 +231,7 @@ def _suspended() -> _Source:
     t = remote_link
     return _links(
         LinkStatus.SUSPENDED_DRIFT,
+        kinds=frozenset({Kind.SUSPENDED}),
         kind=sa.literal(Kind.SUSPENDED.value),
         code=sa.func.coalesce(t.c.reason_code, sa.literal("")),
         since=t.c.updated_at,
@@ -249,6 +255,7 @@ def _records() -> _Source:
         LinkStatus.FINALIZED,
         sa.or_(s.c.wanted_state.is_not(None), s.c.wanted_version > s.c.acknowledged_version),
         ~open_update.exists(),
+        kinds=frozenset(entry.kind for entry in attention.RECORDS),
         kind=kind,
         code=_word(kind == Kind.STALE.value, "stale_mapping", ""),
         since=sa.func.coalesce(s.c.wanted_at, s.c.created_at),
@@ -256,6 +263,10 @@ def _records() -> _Source:
 
 
 _SOURCES: Final = (*(_attempts(place) for place in _PLACES), _suspended(), _records())
+
+
+def _sources(kind: Kind | None) -> list[_Source]:
+    return [source for source in _SOURCES if kind is None or kind in source.kinds]
 
 
 # ------------------------------------------------------------------------------------------------ by comparison
