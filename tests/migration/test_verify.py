@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -393,6 +394,25 @@ def test_an_anchor_is_read_as_it_was_written(chained: Stage, tmp_path: Path) -> 
     [(_, anchor)] = anchored(chained, keep=tmp_path / "anchors")
     assert (anchor.decisions, anchor.receipts) == (ACTIONS, {"adoption": 0, "rebind": 0, "revalidation": 0})
     assert anchor.head == chained.rows("operator_action", "id")[-1]["hash"]
+
+
+@pytest.mark.rule("SY-03")
+def test_many_writers_at_once_make_one_chain_without_a_gap(chained: Stage) -> None:
+    """Eight of them, each with transactions of its own: every decision is there, and each follows the one before."""
+    writers, each = 8, 5
+
+    def write(number: int) -> None:
+        for turn in range(each):
+            with chained.engine.begin() as conn:
+                record_actions(conn, [action(100 * number + turn)], now=AT)
+
+    with ThreadPoolExecutor(writers) as pool:
+        list(pool.map(write, range(1, writers + 1)))
+    with chained.engine.begin() as conn:
+        found = verify(conn)
+    assert (found.is_whole, found.actions) == (True, ACTIONS + writers * each)
+    written = {row["target_id"] for row in chained.rows("operator_action")}
+    assert {f"link-{100 * n + turn}" for n in range(1, writers + 1) for turn in range(each)} <= written
 
 
 # ------------------------------------------------------------------------------------------------ receipts
