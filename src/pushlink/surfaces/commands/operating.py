@@ -365,11 +365,11 @@ def declare_independent(
     output.say(*(f"  beside {other}, which still owns something" for other in done.beside))
 
 
-def _about_attempt(verb: Verb) -> Callable[..., None]:
-    """The command of a decision about an attempt that has to be told nothing else."""
+def _about_row(verb: Verb) -> Callable[..., None]:
+    """The command of a decision that has to be told nothing but its row: an attempt, or a link."""
 
     def command(
-        attempt: AttemptArgument,
+        target: AttemptArgument,
         row_version: VersionOption,
         reason: ReasonOption,
         token_file: TokenFileOption = None,
@@ -377,27 +377,11 @@ def _about_attempt(verb: Verb) -> Callable[..., None]:
         tenant: TenantOption = "",
         as_json: JsonOption = False,
     ) -> None:
-        _decide(verb, attempt, _typed(row_version, reason, token_file, config, tenant, as_json))
+        _decide(verb, target, _typed(row_version, reason, token_file, config, tenant, as_json))
 
     command.__doc__ = VERBS[verb].says
-    return command
-
-
-def _about_link(verb: Verb) -> Callable[..., None]:
-    """The same about a link."""
-
-    def command(
-        link: LinkArgument,
-        row_version: VersionOption,
-        reason: ReasonOption,
-        token_file: TokenFileOption = None,
-        config: ConfigOption = None,
-        tenant: TenantOption = "",
-        as_json: JsonOption = False,
-    ) -> None:
-        _decide(verb, link, _typed(row_version, reason, token_file, config, tenant, as_json))
-
-    command.__doc__ = VERBS[verb].says
+    if VERBS[verb].target is Target.LINK:
+        command.__annotations__["target"] = LinkArgument
     return command
 
 
@@ -458,9 +442,8 @@ def register(app: typer.Typer) -> None:
         ),
     }
     for verb in _PLAIN:
-        target = VERBS[verb].target
-        make = _about_attempt if target is Target.ATTEMPT else _about_link
-        commands[verb.value] = (make(verb), f"pushlink {verb.value} {target.value.upper()} {why}")
+        example = f"pushlink {verb.value} {VERBS[verb].target.value.upper()} {why}"
+        commands[verb.value] = (_about_row(verb), example)
     order = [verb.value for verb in VERBS]
     for name in sorted(commands, key=lambda name: order.index(name) if name in order else len(order)):
         command, example = commands[name]
