@@ -87,11 +87,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dialect", choices=DIALECTS, help="one database alone")
     parser.add_argument("--sends", type=int, default=400, help="until the next phase begins")
     parser.add_argument("--rate", type=float, default=40.0, help="records that a host writes in a second")
-    parser.add_argument(
-        "--few", action="store_true", help="one worker of each release, and nobody is killed or begins late"
-    )
+    parser.add_argument("--few", action="store_true", help="one worker of each release, and none begins late")
     parser.add_argument("--rounds", type=int, default=3, help="upgrades of each database")
-    parser.add_argument("--kills", type=int, default=3, help="upgrades that are killed before the one that ends")
+    parser.add_argument("--kills", type=int, help="upgrades that are killed before the one that ends: 3, of --few none")
     parser.add_argument("--seed", type=int, default=1, help="when they are killed")
     parser.add_argument("--raw", type=Path, default=BUILD / "upgrade", help="where the raw results go")
     parser.add_argument("--write", action="store_true", help="write the figures into the page")
@@ -169,10 +167,11 @@ class _Story:
     def _upgrade(self) -> dict[str, Any]:
         """Upgrade under load, some times killed on the way: all of it happened, or nothing did."""
         fleet, before = self._fleet, self._fleet.sends()
-        kills = 0 if self._options.few else self._options.kills
+        few, kills = self._options.few, self._options.kills
+        kills = (0 if few else 3) if kills is None else kills
         killed = sum(fleet.kill_upgrade(self._random.uniform(0.0, KILLED_WITHIN_S)) for _ in range(kills))
         began = time.monotonic()
-        if self._options.few:
+        if few:
             upgrade(fleet.engine)
         else:
             fleet.run(fleet.newer, "db", "upgrade", "--json")
