@@ -169,6 +169,7 @@ def no_restored() -> None:
     swap(without_doubt, recovered)
 
 
+@mutant("STICKY", "D-06", "protocol/test_outcome.py::test_unknown_is_sticky")
 def no_sticky() -> None:
     """Unknown stays unknown, whatever a later answer says."""
     original = outcome._after_history
