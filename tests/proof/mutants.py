@@ -19,10 +19,9 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,20 +107,19 @@ def try_test(mutant: Mutant) -> tuple[str, str]:
     return told.get(NOTICED, ""), told.get(CRASHED, "")
 
 
-def examine_all(names: Sequence[str], *, seeds: int, jobs: int) -> list[Caught]:
-    """These rules, side by side, in the order of the table."""
-    found: list[Caught] = []
+def examine_all(names: Sequence[str], *, seeds: int, jobs: int) -> Iterator[Caught]:
+    """These rules, side by side, as they come to an end."""
     started = time.monotonic()
     with Databases(("sqlite",)) as databases, ThreadPoolExecutor(jobs) as pool:
-        for caught in pool.map(partial(examine, databases=databases, seeds=seeds), names):
-            found.append(caught)
+        for done in as_completed([pool.submit(examine, name, databases=databases, seeds=seeds) for name in names]):
+            caught = done.result()
             says = "" if caught.is_caught else "  NOT CAUGHT"
             seed = f"seed {caught.seed}" if caught.seed else f"no seed of {caught.seeds}"
             test = "fails" if caught.failed else "PASSES"
             sys.stderr.write(f"{time.monotonic() - started:5.0f} s  {caught.rule:10} {seed}, its test {test}{says}\n")
             for what, how in (("broke", caught.broke), ("failed", caught.failed), ("CRASHED", caught.crashed)):
                 sys.stderr.write(f"          {what}: {how[:150]}\n" if how else "")
-    return found
+            yield caught
 
 
 def summary(found: Sequence[dict[str, Any]]) -> str:
@@ -168,16 +166,23 @@ def main() -> int:
     if asked.plain is not None:
         # A process of its own: modules of pushlink are there already, and mutants are to be loaded afresh.
         return subprocess.call([sys.executable, "-m", "proof.plain", str(asked.minutes), *asked.plain])
-    found = examine_all(asked.rules, seeds=asked.seeds, jobs=asked.jobs)
+    found = []
+    for caught in examine_all(asked.rules, seeds=asked.seeds, jobs=asked.jobs):
+        found.append(caught)
+        figures = record(caught)
+    write_section("mutants", summary(figures))
+    sys.stdout.write(summary(figures) + "\n")
+    return 0 if all(one.is_caught for one in found) else 1
+
+
+def record(caught: Caught) -> list[dict[str, Any]]:
+    """Keep what came of one rule beside what is known of the others; all of it, in the order of the table."""
     known = {one["rule"]: one for one in json.loads(FIGURES.read_text("utf-8"))} if FIGURES.exists() else {}
-    known |= {one.rule: asdict(one) for one in found}
+    known[caught.rule] = asdict(caught)
     figures = [known[name] for name in MUTANTS if name in known]
     BUILD.mkdir(exist_ok=True)
     FIGURES.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if len(figures) == len(MUTANTS):
-        write_section("mutants", summary(figures))
-    sys.stdout.write(summary(figures) + "\n")
-    return 0 if all(one.is_caught for one in found) else 1
+    return figures
 
 
 if __name__ == "__main__":
