@@ -11,6 +11,7 @@ import pytest
 
 from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of
 from pushlink.errors import Code
+from pushlink.flows.step_items import Withheld
 from pushlink.protocol.replay import contract_digest
 from pushlink.protocol.snapshots import ActionSnapshot
 from pushlink.store.certificates import Certificate, insert_certificate
@@ -220,6 +221,7 @@ def test_the_lifetime_is_checked_again_in_the_checkpoint_by_the_clock_of_the_dat
     answer = repeat.step()
     repeat.finish()
     attempt = stage.attempt()
+    assert isinstance(answer, Withheld)
     assert answer.because == "the replay contract's lifetime is over"
     assert (attempt["status"], attempt["reason_code"]) == ("ambiguous_remote_effect", Code.REPLAY_EXPIRED)
     assert len(sent_creates(stage)) == 1

@@ -68,7 +68,12 @@ def mutants_of(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _places(tree: ast.AST) -> Iterator[ast.Compare | ast.BoolOp | ast.Constant | ast.UnaryOp]:
+    declared = {
+        id(node) for one in ast.walk(tree) for mark in getattr(one, "decorator_list", ()) for node in ast.walk(mark)
+    }
     for node in ast.walk(tree):
+        if id(node) in declared:
+            continue  # `frozen=True` of a class is no decision
         is_truth = isinstance(node, ast.Constant) and isinstance(node.value, bool | int)
         if is_truth or isinstance(node, ast.Compare | ast.BoolOp) or _negates(node):
             yield node  # type: ignore[misc]
