@@ -63,8 +63,8 @@ class CutProxy:
         down = asyncio.create_task(self._downstream(upstream_reader, writer, held))
         try:
             await self._upstream(reader, upstream, held, down)
-        except OSError:
-            pass
+        except (OSError, asyncio.CancelledError):
+            pass  # cut, or closed: the stream's own callback would ask a cancelled task for its error
         finally:
             down.cancel()
             upstream.transport.abort()
