@@ -38,7 +38,7 @@ PYTEST: Final = ("-q", "-x", "-p", "proof.mutation.plugin", "-p", "no:cacheprovi
 FIGURES: Final = BUILD / "mutants.json"
 
 #: Identities of rows, which say nothing to a reader.
-_IDS: Final = re.compile(r"\b[0-9a-f]{32,}\b")
+_IDS: Final = re.compile(r"\b(lk1_)?[0-9a-f]{32,}\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,12 +131,14 @@ def summary(found: Sequence[dict[str, Any]]) -> str:
         f"{len(found)} rules switched off. An invariant of the simulation broke for {len(seen)} of them, within "
         f"{max(seen, default=0)} seeds; an assertion of the named test failed for {failed}."
     )
+    untried = sorted(MUTANTS.keys() - {one["rule"] for one in found})
+    head += f" Not tried to the end yet: {', '.join(untried)}." if untried else ""
     rows = []
     for one in found:
         mutant = MUTANTS[one["rule"]]
         unseen = f"not seen: {mutant.unseen or 'in ' + str(one['seeds']) + ' seeds'}"
         test = mutant.test.rpartition("::")[2] if one["failed"] else "(none)"
-        broke = _IDS.sub("...", one["broke"].replace("|", "/"))[:120] or unseen
+        broke = _IDS.sub("...", one["broke"].removeprefix("AssertionError: ").replace("|", "/"))[:120] or unseen
         rule = (mutant.name, mutant.decision, mutant.rule)
         rows.append((*rule, broke, one["seed"] or "-", f"`{test}`", models.get(mutant.name, "-")))
     names = (
