@@ -10,6 +10,7 @@ from flows.stage import Stage
 from pushlink.errors import CallerError, Code
 from pushlink.operations.actions import Decision, Done, OperatorTerms, act
 from pushlink.protocol.verbs import VERBS, Target, Verb
+from pushlink.store.access import Connection, commit
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating, updating
 
@@ -26,9 +27,11 @@ def order_for(stage: Stage, verb: Verb, row: dict[str, Any], **more: Any) -> Dec
 
 
 def decide(stage: Stage, verb: Verb, row: dict[str, Any], *, terms: OperatorTerms | None = None, **more: Any) -> Done:
-    with stage.engine.begin() as conn:
+    def once(conn: Connection) -> Done:
         decision = order_for(stage, verb, row, **more)
         return act(conn, stage.world, decision, terms=terms or OperatorTerms(), now=stage.clock.now(conn))
+
+    return commit(stage.engine, once)
 
 
 def refused(

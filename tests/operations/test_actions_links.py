@@ -118,7 +118,7 @@ def test_an_update_whose_tries_are_used_up_waits_for_a_person_and_may_go_once_mo
     slot = stage.slot()
     assert (slot["wanted_version"], slot["refused_version"], slot["acknowledged_version"]) == (2, 2, 1)
     with stage.engine.begin() as conn:
-        [group] = stuck(conn)
+        [group] = stuck(conn, now=stage.clock.now(conn))
     assert (group.kind, group.code, group.rows[0].target_id) == ("refused", "retries_exhausted", ended["id"])
     assert "release-version" in {verb.name for verb in group.rows[0].verbs}
     stage.save(1)
