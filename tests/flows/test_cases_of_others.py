@@ -238,7 +238,7 @@ def test_creates_that_a_slow_remote_takes_late_are_one_burst_in_stuck(
     assert methods(stage) == ["POST"] * 3
     assert len(stage.remote.api.created) == 3
     with stage.engine.connect() as conn:
-        [burst] = stuck(conn)
+        [burst] = stuck(conn, now=stage.fixed.now())
     assert (burst.kind, burst.code, burst.count) == ("doubtful", "effect_unknown", 3)
     assert sorted(row.record_id for row in burst.rows) == ["1", "2", "3"]
 

@@ -251,19 +251,40 @@ def places(document: object, steps: tuple[str | int, ...] = ()) -> list[tuple[st
     return found
 
 
+#: Parts of a pack whose keys know nothing of each other's shape: a profile, an operation, the rest of an action.
+PARTS = (
+    ("profiles", "main"),
+    ("flows", 0, "actions", 0, "create"),
+    ("flows", 0, "actions", 0, "update"),
+    ("flows", 0, "actions", 0),
+)
+
+
+def around(steps: tuple[str | int, ...], whole: Document, small: Document) -> Document:
+    """A small pack with the part of the whole one that a place is in; the whole one where it is in none."""
+    for part in PARTS:
+        if steps[: len(part)] == part and len(steps) > len(part):
+            document, key = copy.deepcopy(small), (*part, steps[len(part)])
+            parent(document, key)[key[-1]] = copy.deepcopy(parent(whole, key)[key[-1]])
+            return document
+    return whole
+
+
 def test_loader_and_schema_agree_on_every_single_odd_value(good: Document, validator: Draft202012Validator) -> None:
     """Each place of a whole pack is removed, renamed, and replaced by values of every kind; both say the same."""
-    whole = full(good)
+    small, whole = copy.deepcopy(good), full(good)
     disagreements: list[object] = []
     for steps in places(whole):
+        kept = around(steps, whole, small)
+        assert validator.is_valid(kept), steps
         variants: list[Document] = []
         for value in ODD:
-            variants.append(variant := copy.deepcopy(whole))
+            variants.append(variant := copy.deepcopy(kept))
             parent(variant, steps)[steps[-1]] = value
-        variants.append(variant := copy.deepcopy(whole))
+        variants.append(variant := copy.deepcopy(kept))
         del parent(variant, steps)[steps[-1]]
         if isinstance(steps[-1], str):
-            variants.append(variant := copy.deepcopy(whole))
+            variants.append(variant := copy.deepcopy(kept))
             parent(variant, steps)[steps[-1] + "_"] = parent(variant, steps).pop(steps[-1])
         disagreements.extend(
             (steps, json.dumps(parent(variant, steps)))
