@@ -12,6 +12,7 @@ A migrated database is a copy of a template that was migrated once: a file copy,
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import shutil
@@ -114,6 +115,19 @@ def connect(url: str) -> Engine:
     engine.dialect, statements = COMPILED.setdefault(engine.dialect.name, (engine.dialect, {}))
     engine.update_execution_options(compiled_cache=statements)
     return engine
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_like_tests() -> Iterator[None]:
+    """A command that runs in this process, as most tests of commands do, makes its engine here, and its parser once."""
+    import typer.testing
+
+    from pushlink import bootstrap
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bootstrap, "create_engine", connect)
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 # --------------------------------------------------------------------------------------- PostgreSQL
