@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of
+from flows.stage import PACK, MakeStage, Stage, action_of, pack_with, profile_of
+from migration.moves import mapping_named
 from pushlink.errors import Code
 from pushlink.flows.outcomes import Queued, Refused, Reserved, Unchanged
 from pushlink.testing import verbs
@@ -508,3 +509,19 @@ def test_an_update_needs_no_ordinal_and_takes_no_create_slot(stage: Stage) -> No
     stage.drain()
     assert stage.slot()["create_ordinal"] == 1
     assert updates(stage)[0]["ordinal"] == 0
+
+
+@pytest.mark.rule("D-21", "D-36")
+def test_a_host_that_lives_through_a_restore_compares_with_the_packs_of_now(stage: Stage) -> None:
+    """A restored catalogue counts from an older number, so the same number comes again for another pack."""
+    stage.linked(1, name="Ada", email="ada@example.com")
+    stage.apply(mapping_named("/full_name"))
+    refused = stage.save(1, name="Ada L.")
+    assert isinstance(refused, Refused)
+    assert refused.code == Code.DRIFT
+    [number] = {row["catalog_revision"] for row in stage.rows("deployment")}
+    stage.clock_forward()
+    stage.sql("UPDATE pushlink_deployment SET catalog_revision = catalog_revision - 1")
+    stage.apply(PACK)
+    assert {row["catalog_revision"] for row in stage.rows("deployment")} == {number}
+    assert isinstance(stage.save(1, name="Ada L."), Queued)

@@ -1,7 +1,7 @@
 """Both sides of a drift comparison, from rows and from the catalogue of now.
 
-The comparison itself is the matrix in `protocol/drift.py`. What is compared is remembered by digests and catalogue
-revision, since thousands of rows share a handful of snapshots.
+The comparison itself is the matrix in `protocol/drift.py`. What is compared is remembered by digests and by the
+reading of the catalogue, since thousands of rows share a handful of snapshots.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pushlink.protocol.surfaces import Surface
 from pushlink.store.active import ActiveAction, ActiveCatalog
 from pushlink.store.rows import LinkRow, RequestRow, SlotIdentity, SlotRow, read_names, slots_of
 
-#: Comparisons kept in memory: a few for each action, credential generation and catalogue revision.
+#: Comparisons kept in memory: a few for each action, credential generation and reading of the catalogue.
 COMPARISONS_MAX = 4_096
 
 
@@ -64,7 +64,7 @@ class Drifting:
     ) -> tuple[Hit, ...]:
         current = catalog.find(slots) or catalog.find_elsewhere(slots)
         generation = "" if current is None else self.generation(current, slots.tenant)
-        key = (slots, digests, shown, tuple(sorted(overrides.items())), catalog.revision, generation)
+        key = (slots, digests, shown, tuple(sorted(overrides.items())), catalog.edition, generation)
         known = self._known.get(key)
         if known is not None:
             return known

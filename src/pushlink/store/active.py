@@ -63,10 +63,15 @@ class ActiveAction:
 
 
 class ActiveCatalog:
-    """All active actions of one catalogue revision."""
+    """All active actions of one catalogue revision.
+
+    `edition` names this very reading for what is remembered about it. The revision does not: after a restore the
+    same numbers come again for other packs.
+    """
 
     def __init__(self, revision: int, installs: Sequence[InstallRow], registered: Iterable[RegisteredSlot]) -> None:
         self.revision = revision
+        self.edition = object()
         self._registered = {(slot.tenant, slot.name): slot for slot in registered}
         self._owners: dict[_Key, InstallRow] = {(i.tenant, i.connector_owner_key): i for i in installs}
         self._usable: dict[_Key, list[ActiveAction]] = {}
