@@ -12,6 +12,13 @@ from pushlink.protocol.states import CREATE, LINK, UPDATE, CreateEvent, LinkEven
 #: Met at least this often in a hundred seeds.
 PER_HUNDRED_SEEDS: Final = 1
 
+#: Arrows that take a rare story, met at least this often in a thousand seeds, and where each is told on purpose.
+PER_THOUSAND_SEEDS: Final = 1
+RARE: Final[Mapping[str, str]] = {
+    "create pending doubt ambiguous_remote_effect": "its record is deleted: tests/flows/test_deleted.py",
+    "update ambiguous_remote_effect link_retired superseded": "tests/store/test_rules_of_rows.py",
+}
+
 #: Arrows that this world cannot take, or takes too seldom to count on, and what proves them instead.
 ELSEWHERE: Final[Mapping[tuple[str, str], str]] = {
     ("create", CreateEvent.CLAIM): "writes no event",
@@ -45,6 +52,7 @@ EXPECTED: Final = tuple(_arrows())
 
 def missing(faults: Counter[str], arrows: Counter[str], *, seeds: int) -> list[str]:
     """What was met too seldom for so many seeds."""
-    least = seeds * PER_HUNDRED_SEEDS // 100
+    often, rarely = seeds * PER_HUNDRED_SEEDS // 100, seeds * PER_THOUSAND_SEEDS // 1_000
     met = {**{fault.value: faults[fault.value] for fault in Fault}, **{arrow: arrows[arrow] for arrow in EXPECTED}}
-    return [f"{name}: {count} of {least}" for name, count in met.items() if count < least]
+    least = {name: rarely if name in RARE else often for name in met}
+    return [f"{name}: {count} of {least[name]}" for name, count in met.items() if count < least[name]]
