@@ -122,6 +122,20 @@ def test_a_remote_that_keeps_the_claim_is_certified_and_left_as_it_was(
     assert not trusted(stage, pack)
 
 
+@pytest.mark.parametrize("digits", ["1" * 32, "1e5" + "0" * 29])
+def test_no_remote_takes_what_a_trial_is_named_by_for_a_number(
+    make_stage: MakeStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: str
+) -> None:
+    """One that guesses the types of a query's values would look for a number, and count none of the records."""
+    declare, options = next(iter(CLASSES.values()))
+    stage = at(make_stage, **options)
+    monkeypatch.setattr(type(stage.world.ids), "token", lambda _: digits)
+    certified(stage, tmp_path, document(declare))
+    names = {json.loads(request.body)["name"] for request in stage.remote.sent if request.body}
+    assert f"n{digits[:15]}" in names
+    assert digits[:16] not in names
+
+
 @pytest.mark.rule("C-091")
 @pytest.mark.parametrize("name", ["key", "unique"])
 def test_a_remote_that_ignores_the_claim_is_found_out(make_stage: MakeStage, tmp_path: Path, name: str) -> None:
