@@ -10,27 +10,41 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 
 from proof.judge.rows import Judge, Row
 
-_HOST: Final = sa.text("SELECT * FROM person WHERE id = :record")
-_SLOT: Final = sa.text("SELECT * FROM pushlink_push_slot WHERE source_record_id = :record")
-_ATTEMPTS: Final = sa.text(
-    "SELECT a.* FROM pushlink_push_attempt a JOIN pushlink_push_slot s ON s.link_key = a.link_key"
-    " WHERE s.source_record_id = :record ORDER BY a.id"
-)
-_LINKS: Final = sa.text("SELECT * FROM pushlink_remote_link WHERE source_record_id = :record ORDER BY id")
-_CANDIDATES: Final = sa.text(
-    "SELECT r.candidate_id FROM pushlink_push_response r JOIN pushlink_push_slot s ON s.link_key = r.link_key"
-    " WHERE s.source_record_id = :record AND r.candidate_id IS NOT NULL"
-)
-_RECEIPTS: Final = sa.text(
-    "SELECT r.operation_id FROM pushlink_revalidation_receipt r JOIN pushlink_push_slot s ON s.link_key = r.link_key"
-    " WHERE s.source_record_id = :record"
-)
+Story: TypeAlias = Mapping[str, list[Row]]
+
+#: What a record's story is made of, of one record or (without one) of all: whose it is comes with each row.
+_STORY: Final = {
+    "host": sa.text("SELECT id AS record_, person.* FROM person WHERE id = coalesce(:record, id)"),
+    "slots": sa.text(
+        "SELECT s.source_record_id AS record_, s.* FROM pushlink_push_slot s"
+        " WHERE s.source_record_id = coalesce(:record, s.source_record_id)"
+    ),
+    "attempts": sa.text(
+        "SELECT s.source_record_id AS record_, a.* FROM pushlink_push_attempt a"
+        " JOIN pushlink_push_slot s ON s.link_key = a.link_key"
+        " WHERE s.source_record_id = coalesce(:record, s.source_record_id) ORDER BY a.id"
+    ),
+    "links": sa.text(
+        "SELECT l.source_record_id AS record_, l.* FROM pushlink_remote_link l"
+        " WHERE l.source_record_id = coalesce(:record, l.source_record_id) ORDER BY l.id"
+    ),
+    "candidates": sa.text(
+        "SELECT s.source_record_id AS record_, r.candidate_id FROM pushlink_push_response r"
+        " JOIN pushlink_push_slot s ON s.link_key = r.link_key"
+        " WHERE s.source_record_id = coalesce(:record, s.source_record_id) AND r.candidate_id IS NOT NULL"
+    ),
+    "receipts": sa.text(
+        "SELECT s.source_record_id AS record_, r.operation_id FROM pushlink_revalidation_receipt r"
+        " JOIN pushlink_push_slot s ON s.link_key = r.link_key"
+        " WHERE s.source_record_id = coalesce(:record, s.source_record_id)"
+    ),
+}
 
 #: A create that stands here may have taken effect without anybody knowing.
 _MAY_HAVE: Final = frozenset({"processing", "post_sent", "ambiguous_remote_effect"})
@@ -115,8 +129,9 @@ class Court:
             rows = {"creates": log.creates, "sends": log.sends, "owners": log.owners}
             found += self._judge.problems(**rows, settled=settled, record=record)  # type: ignore[arg-type]
         moved = set()
+        stories = self._stories(None) if whole else {}
         for record in records or []:
-            story = self._story(record)
+            story = (stories or self._stories(record))[record]
             found += _explained(record, story, log)
             found += _replays(record, log)
             found += _evidence(story)
@@ -131,7 +146,7 @@ class Court:
 
     def end(self, record: str) -> str:
         """How it stands with a record, in a word or two: of its open or last update, else of its create."""
-        story = self._story(record)
+        story = self._stories(record)[record]
         if not story["slots"]:
             return "nothing"
         last = story["attempts"][-1] if story["attempts"] else None
@@ -141,23 +156,17 @@ class Court:
             return f"held: {last['hold_code']}"
         return _ENDS.get(last["status"], last["status"])
 
-    def _story(self, record: str) -> dict[str, list[Row]]:
-        queries = {
-            "host": _HOST,
-            "slots": _SLOT,
-            "attempts": _ATTEMPTS,
-            "links": _LINKS,
-            "candidates": _CANDIDATES,
-            "receipts": _RECEIPTS,
-        }
+    def _stories(self, record: str | None) -> Mapping[str, Story]:
+        """By record, what the tables say of it: of one, or in one reading of all."""
+        stories: dict[str, Story] = defaultdict(lambda: {name: [] for name in _STORY})
         with self._engine.begin() as conn:
-            return {
-                name: [row._mapping for row in conn.execute(query, {"record": record})]
-                for name, query in queries.items()
-            }
+            for name, query in _STORY.items():
+                for row in conn.execute(query, {"record": record}).mappings():
+                    stories[row["record_"]][name].append(row)
+        return stories
 
 
-def _explained(record: str, story: Mapping[str, list[Row]], log: RemoteLog) -> Iterator[str]:
+def _explained(record: str, story: Story, log: RemoteLog) -> Iterator[str]:
     """Each record at the remote is somebody's: its id is written down, or its create is known to be in doubt."""
     known = {row["remote_id"] for name in ("attempts", "links") for row in story[name]}
     known |= {row["candidate_id"] for row in story["candidates"]}
@@ -176,7 +185,7 @@ def _replays(record: str, log: RemoteLog) -> Iterator[str]:
             yield f"{record} was sent with {len(digests)} bodies under the key {token}"
 
 
-def _evidence(story: Mapping[str, list[Row]]) -> Iterator[str]:
+def _evidence(story: Story) -> Iterator[str]:
     """What is parked in doubt says since when, and that it is."""
     for row in story["attempts"]:
         if row["status"] == "ambiguous_remote_effect" and not (
@@ -185,7 +194,7 @@ def _evidence(story: Mapping[str, list[Row]]) -> Iterator[str]:
             yield f"the {row['operation']} {row['id']} is ambiguous without evidence of a send"
 
 
-def _host(record: str, story: Mapping[str, list[Row]], older: Sequence[str], *, saved: bool) -> Iterator[str]:
+def _host(record: str, story: Story, older: Sequence[str], *, saved: bool) -> Iterator[str]:
     """A record and its reservation are one transaction; its mirror shows its own link, or nothing.
 
     A record that an older integration pushed is there before anything of ours is, and its mirror shows that one's id.
@@ -201,7 +210,7 @@ def _host(record: str, story: Mapping[str, list[Row]], older: Sequence[str], *, 
                 yield f"the mirror of {record} is said to be written and shows nothing"
 
 
-def _refers(record: str, story: Mapping[str, list[Row]], log: RemoteLog) -> Iterator[str]:
+def _refers(record: str, story: Story, log: RemoteLog) -> Iterator[str]:
     """What refers to another record of the host refers to that one's remote record, from its first byte on."""
     for host in story["host"]:
         for made in log.made.get(record, []):
@@ -210,7 +219,7 @@ def _refers(record: str, story: Mapping[str, list[Row]], log: RemoteLog) -> Iter
                 yield f"{record} refers to {host.get('boss')} here, and its record {made} to {named}"
 
 
-def _receipts(record: str, story: Mapping[str, list[Row]]) -> Iterator[str]:
+def _receipts(record: str, story: Story) -> Iterator[str]:
     """A receipt stands with its link's move, and none without the other."""
     told = {row["operation_id"] for row in story["receipts"]}
     for link in story["links"]:
@@ -219,7 +228,7 @@ def _receipts(record: str, story: Mapping[str, list[Row]]) -> Iterator[str]:
             yield f"the link of {record} names the operation {at}, its receipts {sorted(told)}"
 
 
-def _agrees(record: str, story: Mapping[str, list[Row]], log: RemoteLog) -> Iterator[str]:
+def _agrees(record: str, story: Story, log: RemoteLog) -> Iterator[str]:
     """At rest the remote holds what the host holds, or a person can see that it does not, and why."""
     parked = any(row["status"] in _WAITS_FOR_PEOPLE or row["hold_code"] for row in story["attempts"])
     parked |= any(link["status"] != "finalized" for link in story["links"])
@@ -231,5 +240,5 @@ def _agrees(record: str, story: Mapping[str, list[Row]], log: RemoteLog) -> Iter
             yield f"{record} is {host['name']!r} here and {there} there, and nothing says so"
 
 
-def _standing(story: Mapping[str, list[Row]]) -> str:
+def _standing(story: Story) -> str:
     return ", ".join(f"{row['operation']} {row['status']}" for row in story["attempts"]) or "no attempts"

@@ -228,6 +228,11 @@ def _events(tables: Mapping[str, list[Row]]) -> Iterator[str]:
     for event in tables["event"]:
         story = event["link_key"] if event["subject"] == "link" else event["attempt_id"]
         stories[event["subject"], story].append(event)
+    stands_at: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in tables["attempt"]:
+        stands_at[row["operation"], row["id"]].append(row["status"])
+    for row in tables["link"]:
+        stands_at["link", row["link_key"]].append(row["status"])
     for (subject, story), events in stories.items():
         if subject not in ARROWS:
             continue
@@ -240,18 +245,12 @@ def _events(tables: Mapping[str, list[Row]]) -> Iterator[str]:
             if not is_hold and (source, target) not in ARROWS[subject]:
                 yield f"{subject} {story}: {event['event']} goes from {source} to {target}, which no arrow does"
             at = target
-        stands = [row["status"] for row in _rows_of(tables, subject, story)]
+        stands = stands_at[subject, story]
         if at not in stands and not any((at, status) in SILENT for status in stands):
             yield f"{subject} {story}: its story ends at {at}, the row is {stands}"
     for row in tables["attempt"]:
         if (row["operation"], row["id"]) not in stories:
             yield f"the attempt {row['id']} has no story"
-
-
-def _rows_of(tables: Mapping[str, list[Row]], subject: str, story: str) -> list[Row]:
-    if subject == "link":
-        return [row for row in tables["link"] if row["link_key"] == story]
-    return [row for row in tables["attempt"] if row["id"] == story]
 
 
 def _reasons(tables: Mapping[str, list[Row]], *, settled: bool) -> Iterator[str]:
