@@ -200,7 +200,8 @@ def test_every_make_target_of_the_readme_exists() -> None:
 def run_marked(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     """A function that runs a test file with the rules plugin in a project of its own and reads the report."""
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
-    pytester.makeini("[pytest]\nmarkers =\n    rule(*ids): ids\naddopts = --strict-markers\n")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # their imports cost more than all that is tested here
+    pytester.makeini("[pytest]\ntestpaths = .\nmarkers =\n    rule(*ids): ids\naddopts = --strict-markers\n")
 
     def run(text: str, *arguments: str) -> tuple[pytest.RunResult, list[tuple[str, str, str]] | None]:
         pytester.makepyfile(test_sample=text)
@@ -244,7 +245,12 @@ SAMPLE = """
 """
 
 
-@pytest.mark.parametrize("processes", [("-p", "no:xdist"), ("-n", "2", "--dist", "loadgroup")], ids=["one", "two"])
+each_number_of_processes = pytest.mark.parametrize(
+    "processes", [(), ("-p", "xdist", "-n", "2", "--dist", "loadgroup")], ids=["one", "two"]
+)
+
+
+@each_number_of_processes
 def test_every_rule_of_every_test_gets_a_row_with_its_outcome(run_marked, processes: tuple[str, ...]) -> None:
     """The report is the same with and without worker processes; a test is as good as its worst phase."""
     _, rows = run_marked(SAMPLE, *processes)
@@ -267,12 +273,38 @@ def test_a_mark_that_names_no_id_stops_the_run(run_marked, mark: str) -> None:
     assert not rows
 
 
-def test_listing_tests_leaves_the_last_report_alone(run_marked) -> None:
-    """`--collect-only` runs nothing, so it proves nothing."""
-    _, before = run_marked(SAMPLE)
-    _, after = run_marked(SAMPLE, "--collect-only")
-    assert before
-    assert after == before
+WHOLE_RUN = [{"rule": "AT-01", "test": "test_before.py::test_all", "outcome": "passed"}]
+BESIDE = "def test_beside(): pass"
+PARTS = {
+    "a path": (BESIDE, ["test_sample.py"]),
+    "a keyword": (BESIDE, ["-k", "sample"]),
+    "a mark": (BESIDE, ["-m", "rule"]),
+    "a test deselected": (BESIDE, ["--deselect", "test_beside.py::test_beside"]),
+    "a file ignored": (BESIDE, ["--ignore", "test_beside.py"]),
+    "what failed last": (BESIDE, ["--lf"]),
+    "up to the first failure": (BESIDE, ["-x"]),
+    "set-ups alone": (BESIDE, ["--setup-only"]),
+    "a list": (BESIDE, ["--collect-only"]),
+    "a file that cannot be imported": ("import nothing_of_this_name", ["--continue-on-collection-errors"]),
+    "a run that was interrupted": ("def test_beside(): raise KeyboardInterrupt", []),
+}
+
+
+@each_number_of_processes
+@pytest.mark.parametrize(("beside", "arguments"), PARTS.values(), ids=PARTS)
+def test_a_run_of_a_part_leaves_the_last_report_alone(
+    run_marked, pytester: pytest.Pytester, processes: tuple[str, ...], beside: str, arguments: list[str]
+) -> None:
+    """What a part does not meet it has not disproved: only a whole run tells which rules are proved."""
+    report = pytester.path / "build" / "rules.json"
+    report.parent.mkdir()
+    report.write_text(json.dumps(WHOLE_RUN))
+    failed = pytester.path / ".pytest_cache" / "v" / "cache" / "lastfailed"
+    failed.parent.mkdir(parents=True)
+    failed.write_text(json.dumps({"test_sample.py::test_each[2]": True}))
+    pytester.makepyfile(test_beside=beside)
+    run_marked(SAMPLE, *processes, *arguments)
+    assert json.loads(report.read_text()) == WHOLE_RUN
 
 
 # --------------------------------------------------------------------------------------- PostgreSQL
