@@ -4,13 +4,14 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-PYTEST_ARGS ?=
+# More words for the command of one target, none by default: PYTEST_ARGS, CRASH, CHAOS, UPGRADE, ISOLATION, SEEDS, MUTANTS.
 
 .DEFAULT_GOAL := help
-.PHONY: mutants help setup demo test drift crash chaos isolation simulate model real migrate-drill kill fairness bench-small lint format types imports check lock clean
+.PHONY: help setup demo test drift crash chaos upgrade isolation simulate mutants model interleave \
+	real fairness kill migrate-drill bench-small lint format types imports check lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with the locked packages and pushlink itself
 
@@ -35,7 +36,6 @@ crash: $(STAMP) ## let processes die, and fail, at every statement, commit and s
 chaos: $(STAMP) ## kill, stop, cut and starve real workers, hosts and databases while they push 10,000 records
 	PYTHONPATH=tests $(BIN)/python -m proof.chaos --write $(CHAOS)
 
-.PHONY: upgrade
 upgrade: $(STAMP) ## let workers and hosts of two releases push side by side while the schema is upgraded
 	PYTHONPATH=tests $(BIN)/python -m proof.upgrade --write $(UPGRADE)
 
@@ -51,7 +51,6 @@ mutants: $(STAMP) ## switch off every closing rule of the protocol, one at a tim
 model: $(STAMP) ## check the model of the protocol with SPIN (needs spin and gcc): every rule on, each one off
 	PYTHONPATH=tests $(BIN)/python -m proof.model.check
 
-.PHONY: interleave
 interleave: $(STAMP) ## weave workers, saves, leases and an operator in all orders, put workers to sleep, and judge what is left
 	PYTHONPATH=tests $(BIN)/python -m proof.interleave
 

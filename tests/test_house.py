@@ -184,6 +184,13 @@ def test_make_has_every_promised_target_with_a_line_of_help() -> None:
     assert explained == make_targets()
 
 
+def test_every_make_target_runs_whatever_files_there_are() -> None:
+    """One line of the Makefile says that none is a file, in their order: a folder `demo` does not make `demo` done."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    (phony,) = re.findall(r"^\.PHONY:(.*)$", makefile, re.MULTILINE)
+    assert phony.split() == re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE)
+
+
 def test_every_make_target_of_the_readme_exists() -> None:
     """What the README tells a newcomer to type is there."""
     readme = ROOT / "README.md"
