@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from operator import attrgetter
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from pushlink.errors import CallerError, ConfigurationError
 from pushlink.flows.world import World
@@ -101,7 +102,7 @@ class Run:
 
 def rekey(run: Run) -> Rekeyed:
     """Seal everything with the newest key that another key seals, or none; what cannot be opened is left and named."""
-    vault, key = run.world.vault, run.world.vault.newest
+    key = run.world.vault.newest
     if key is None:
         raise ConfigurationError(
             "There is no key to seal with.", next_step="name keys and seal_with in [at_rest] of the settings"
@@ -109,9 +110,9 @@ def rekey(run: Run) -> Rekeyed:
     counts: Counter[str] = Counter()
     unreadable: list[str] = []
     if not run.dry_run:
-        for batch in (_requests, _replies, _wanted):
-            for name, sealed, failed in batch(run, vault, key):
-                counts[name] += sealed
+        for kind in _KINDS:
+            for sealed, failed in _sealed_anew(run, key, kind):
+                counts[kind.name] += sealed
                 unreadable += failed
                 run.told(counts)
     with reading(run.engine) as conn:
@@ -127,83 +128,98 @@ def rekey(run: Run) -> Rekeyed:
     )
 
 
-_Delete: TypeAlias = Callable[[Connection, Sequence[str]], Mapping[str, int]]
-_Batch: TypeAlias = tuple[str, int, list[str]]
+_Row = TypeVar("_Row")
+_Written = TypeVar("_Written")
 
 
-def _requests(run: Run, vault: Vault, key: str) -> Iterator[_Batch]:
-    after = ("", 0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind(Generic[_Row, _Written]):
+    """One kind of content that is kept sealed: how its rows are read in order, sealed anew, written back and named."""
 
-    def seal(conn: Connection) -> tuple[list[RequestRow], int, list[str]]:
-        rows = upkeep.read_requests_of_other_keys(conn, key, after=after, limit=run.batch)
-        opened = [(row, open_body(vault, row)) for row in rows]
-        fit = [seal_request(vault, replace(row, body=body)) for row, body in opened if isinstance(body, bytes)]
-        upkeep.write_request_bodies(conn, fit)
-        failed = [f"request {r.attempt_id}/{r.freeze}: {UNREAD[b]}" for r, b in opened if isinstance(b, Unread)]
-        return rows, len(fit), failed
-
-    while (done := commit(run.engine, seal))[0]:
-        rows, count, failed = done
-        after = (rows[-1].attempt_id, rows[-1].freeze)
-        yield "requests", count, failed
+    name: str
+    first: object  # a key before all keys of rows
+    key_of: Callable[[_Row], object]
+    read: Callable[..., list[_Row]]
+    seal: Callable[[Vault, _Row], _Written | Unread]
+    write: Callable[[Connection, Sequence[_Written]], None]
+    called: str  # how the list of unreadable rows calls one
 
 
-def _replies(run: Run, vault: Vault, key: str) -> Iterator[_Batch]:
-    after = 0
-
-    def seal(conn: Connection) -> tuple[list[ReplyBody], int, list[str]]:
-        rows = upkeep.read_replies_of_other_keys(conn, key, after=after, limit=run.batch)
-        opened = [(row, _open_reply(vault, row)) for row in rows]
-        fit = [_sealed_reply(vault, row, body) for row, body in opened if isinstance(body, bytes)]
-        upkeep.write_reply_bodies(conn, fit)
-        return (
-            rows,
-            len(fit),
-            [f"reply {r.id} of {r.attempt_id}: {UNREAD[b]}" for r, b in opened if isinstance(b, Unread)],
-        )
-
-    while (done := commit(run.engine, seal))[0]:
-        rows, count, failed = done
-        after = rows[-1].id
-        yield "replies", count, failed
+def _seal_request(vault: Vault, row: RequestRow) -> RequestRow | Unread:
+    body = open_body(vault, row)
+    return body if isinstance(body, Unread) else seal_request(vault, replace(row, body=body))
 
 
-def _wanted(run: Run, vault: Vault, key: str) -> Iterator[_Batch]:
-    after = ""
-
-    def seal(conn: Connection) -> tuple[list[SlotRow], int, list[str]]:
-        rows = upkeep.read_wanted_of_other_keys(conn, key, after=after, limit=run.batch)
-        opened = [(row, open_values(vault, row)) for row in rows]
-        fit = [(r, *_sealed_values(vault, r, text)) for r, text in opened if not isinstance(text, Unread)]
-        upkeep.write_wanted_values(conn, fit)
-        return (
-            rows,
-            len(fit),
-            [f"values of {r.link_key}: {UNREAD[text]}" for r, text in opened if isinstance(text, Unread)],
-        )
-
-    while (done := commit(run.engine, seal))[0]:
-        rows, count, failed = done
-        after = rows[-1].link_key
-        yield "wanted", count, failed
-
-
-def _open_reply(vault: Vault, row: ReplyBody) -> bytes | Unread:
-    return vault.open(row.body, row.sealed_by, reply_binding(row.attempt_id, row.claim_token, row.send_ordinal))
-
-
-def _sealed_reply(vault: Vault, row: ReplyBody, body: bytes) -> ReplyBody:
+def _seal_reply(vault: Vault, row: ReplyBody) -> ReplyBody | Unread:
+    body = vault.open(row.body, row.sealed_by, reply_binding(row.attempt_id, row.claim_token, row.send_ordinal))
+    if isinstance(body, Unread):
+        return body
     sealed = seal_reply(
         vault, body, attempt_id=row.attempt_id, claim_token=row.claim_token, send_ordinal=row.send_ordinal
     )
     return replace(row, body=sealed.content, sealed_by=sealed.key)
 
 
-def _sealed_values(vault: Vault, row: SlotRow, text: str) -> tuple[str, str | None]:
-    return seal_values(vault, text, row, row.wanted_mapping_fingerprint or "")
+def _seal_wanted(vault: Vault, row: SlotRow) -> tuple[SlotRow, str, str | None] | Unread:
+    text = open_values(vault, row)
+    if isinstance(text, Unread):
+        return text
+    return (row, *seal_values(vault, text, row, row.wanted_mapping_fingerprint or ""))
+
+
+_KINDS: Final[tuple[_Kind[Any, Any], ...]] = (
+    _Kind(
+        name="requests",
+        first=("", 0),
+        key_of=attrgetter("attempt_id", "freeze"),
+        read=upkeep.read_requests_of_other_keys,
+        seal=_seal_request,
+        write=upkeep.write_request_bodies,
+        called="request {0.attempt_id}/{0.freeze}",
+    ),
+    _Kind(
+        name="replies",
+        first=0,
+        key_of=attrgetter("id"),
+        read=upkeep.read_replies_of_other_keys,
+        seal=_seal_reply,
+        write=upkeep.write_reply_bodies,
+        called="reply {0.id} of {0.attempt_id}",
+    ),
+    _Kind(
+        name="wanted",
+        first="",
+        key_of=attrgetter("link_key"),
+        read=upkeep.read_wanted_of_other_keys,
+        seal=_seal_wanted,
+        write=upkeep.write_wanted_values,
+        called="values of {0.link_key}",
+    ),
+)
+
+
+def _sealed_anew(run: Run, key: str, kind: _Kind[Any, Any]) -> Iterator[tuple[int, list[str]]]:
+    """How many rows each batch sealed, and which it could not open."""
+    vault, after = run.world.vault, kind.first
+
+    def seal(conn: Connection) -> tuple[list[Any], int, list[str]]:
+        rows = kind.read(conn, key, after=after, limit=run.batch)
+        sealed = [(row, kind.seal(vault, row)) for row in rows]
+        written = [new for _, new in sealed if not isinstance(new, Unread)]
+        kind.write(conn, written)
+        failed = [f"{kind.called.format(row)}: {UNREAD[new]}" for row, new in sealed if isinstance(new, Unread)]
+        return rows, len(written), failed
+
+    while (batch := commit(run.engine, seal))[0]:
+        rows, count, failed = batch
+        after = kind.key_of(rows[-1])
+        yield count, failed
 
 
 # ------------------------------------------------------------------------------------------------ erasing, pruning
+
+
+_Delete: TypeAlias = Callable[[Connection, Sequence[str]], Mapping[str, int]]
 
 
 def erase(run: Run, *, days: int | None) -> Removed:
