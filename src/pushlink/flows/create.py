@@ -10,25 +10,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pushlink.errors import Code
-from pushlink.flows.claimed import ClaimedCreate, ClaimedLookup, ClaimedStampLookup, ClaimedWriteback
+from pushlink.flows.claimed import ClaimedCreate
 from pushlink.flows.completing import Complete, Stop, complete_create
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.flows.mirrors import MirrorDue
+from pushlink.flows.new_links import link_of
 from pushlink.flows.sending import answer_of, checkpoint_of, client_id_of, history_of, wire_request
 from pushlink.flows.step_items import Answer, ClaimGone, Granted, Permission, Recorded, Settle
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.protocol.associations import is_only_updated, read_vector
 from pushlink.protocol.drift import holds_create
-from pushlink.protocol.identity import locator_key
 from pushlink.protocol.outcome import Verdict, create_event, interpret
 from pushlink.protocol.replay import Allowed, Why, first_sent_header
 from pushlink.protocol.sealing import UNREAD, Unread
 from pushlink.protocol.snapshots import WritebackSnapshot
-from pushlink.protocol.states import CreateEvent, Hold, LinkEvent, MirrorStatus, Operation, follow_link
+from pushlink.protocol.states import CreateEvent, Hold, Operation
 from pushlink.protocol.waiting import look_pause
 from pushlink.store.lifecycle import Claims, Move
-from pushlink.store.rows import LinkRow, RequestRow, slots_of
+from pushlink.store.rows import LinkRow, RequestRow
 from pushlink.store.sealing import opened, seal_request
 
 
@@ -148,55 +148,6 @@ def mirror_tx(due: MirrorDue, steps: Steps) -> Tx:
 def writeback_of(request: RequestRow) -> WritebackSnapshot | None:
     """The mirror that was frozen with a request, if there is one."""
     return WritebackSnapshot.read(request.writeback) if request.writeback else None
-
-
-def link_of(
-    claimed: ClaimedCreate | ClaimedWriteback | ClaimedLookup | ClaimedStampLookup,
-    *,
-    link_id: str,
-    remote_id: str,
-    canonical_id: str,
-    writeback: WritebackSnapshot | None,
-    remote_version: str | None = None,
-) -> LinkRow:
-    """The link row that a remote id makes, from what the attempt had frozen and from its slot's identity."""
-    request, slot, attempt = claimed.request, claimed.slot, claimed.attempt
-    scope = claimed.profile.contract.destination_scope
-    return LinkRow(
-        id=link_id,
-        link_key=attempt.link_key,
-        tenant=attempt.tenant,
-        connector_owner_key=slot.connector_owner_key,
-        action_slot_id=slot.action_slot_id,
-        destination_slot_id=slot.destination_slot_id,
-        source_object=slot.source_object,
-        source_record_id=slot.source_record_id,
-        slot_key=attempt.link_key,
-        locator_key=locator_key(slots_of(slot), scope=scope, canonical_id=canonical_id),
-        status=follow_link(None, LinkEvent.FINALIZE),
-        names=request.names,
-        created_install_id=request.install_id,
-        validated_install_id=request.install_id,
-        created_profile_digest=request.profile_digest,
-        created_action_digest=request.action_digest,
-        profile_digest=request.profile_digest,
-        action_digest=request.action_digest,
-        mapping_fingerprint=request.mapping_fingerprint,
-        body_fingerprint=request.body_fingerprint,
-        destination_scope=scope,
-        remote_id=remote_id,
-        remote_id_canonical=canonical_id,
-        remote_version=remote_version,
-        mirror_remote_id_field=writeback.remote_id_field if writeback else None,
-        mirror_provenance_field=writeback.provenance_field if writeback else None,
-        mirror_status=MirrorStatus.PENDING if writeback else MirrorStatus.NONE,
-        reason_code=None,
-        evidence=None,
-        last_mapping_revalidation_operation_id=None,
-        finalized_at=attempt.updated_at,
-        updated_at=attempt.updated_at,
-        row_version=1,
-    )
 
 
 def _link_to_make(

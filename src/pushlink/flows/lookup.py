@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from pushlink.errors import Code, ProtocolViolation
 from pushlink.flows.claimed import ClaimedLookup, ClaimedStampLookup
-from pushlink.flows.create import link_of, mirror_tx, record_tx, writeback_of
+from pushlink.flows.create import mirror_tx, record_tx, writeback_of
 from pushlink.flows.effects import Flow, Send, Tx
+from pushlink.flows.new_links import link_of
 from pushlink.flows.sending import health_of, throttle_of
 from pushlink.flows.step_items import Answer, ClaimGone, Recorded, Settle, Waiting
 from pushlink.flows.steps import Steps

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pushlink.errors import CallerError, Code
+from pushlink.flows.new_links import new_link
 from pushlink.flows.reserve import WAKE_CHANNEL
 from pushlink.flows.world import World
 from pushlink.migration.adopt import binding_of, claimants_of, find_action, locator_of, read_apart
@@ -35,7 +36,7 @@ from pushlink.protocol.adoption_manifest import Adoptable, Binding, Header, Refu
 from pushlink.protocol.adoption_receipts import AdoptionReceipt, Deed, newest, seal
 from pushlink.protocol.manifest import row_digest
 from pushlink.protocol.snapshots import AttemptId, Digest, Document, LinkKey, SourceValue
-from pushlink.protocol.states import Lane, LinkEvent, MirrorStatus, Operation, follow_link
+from pushlink.protocol.states import Lane, MirrorStatus, Operation
 from pushlink.store import adoption as rows
 from pushlink.store import lifecycle, requests, slots
 from pushlink.store.access import Connection, Engine, reading
@@ -268,42 +269,26 @@ class _Batch:
 
     def _link(self, action: ActiveAction, profile: Document, entry: Adoptable, claim: Claim) -> LinkRow:
         """The row that a finished create would have made of the same id, under the configuration of now."""
-        owner, mirror = self._header, action.contract.mirror
-        is_mirror = mirror is not None and mirror.remote_id_field == owner.legacy.current.remote_id
-        return LinkRow(
-            id=self._world.ids.fresh(),
+        mirror = action.contract.mirror
+        is_mirror = mirror is not None and mirror.remote_id_field == self._header.legacy.current.remote_id
+        return new_link(
+            link_id=self._world.ids.fresh(),
             link_key=entry.link_key,
-            tenant=owner.tenant,
-            connector_owner_key=owner.action.connector_owner_key,
-            action_slot_id=owner.action.action_slot_id,
-            destination_slot_id=owner.action.destination_slot_id,
-            source_object=owner.source_object,
-            source_record_id=entry.record_id,
-            slot_key=entry.link_key,
-            locator_key=locator_of(action, claim),
-            status=follow_link(None, LinkEvent.FINALIZE),
+            slots=action.slots,
+            record_id=entry.record_id,
             names=write_names(action.names),
-            created_install_id=action.install_id,
-            validated_install_id=action.install_id,
-            created_profile_digest=profile.digest,
-            created_action_digest=action.document.digest,
+            install_id=action.install_id,
             profile_digest=profile.digest,
             action_digest=action.document.digest,
             mapping_fingerprint=action.mapping_fingerprint,
             body_fingerprint=action.body_fingerprint,
             destination_scope=action.profile.destination_scope,
             remote_id=claim.remote_id,
-            remote_id_canonical=claim.canonical,
+            canonical_id=claim.canonical,
             remote_version=None,
-            mirror_remote_id_field=mirror.remote_id_field if mirror else None,
-            mirror_provenance_field=mirror.provenance_field if mirror else None,
+            mirror_fields=(mirror.remote_id_field, mirror.provenance_field) if mirror else None,
             mirror_status=MirrorStatus.WRITTEN if is_mirror else MirrorStatus.NONE,
-            reason_code=None,
-            evidence=None,
-            last_mapping_revalidation_operation_id=None,
-            finalized_at=self._now,
-            updated_at=self._now,
-            row_version=1,
+            at=self._now,
         )
 
     def _conclude(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Final
 
 import sqlalchemy as sa
@@ -19,7 +18,7 @@ from pushlink.protocol.snapshots import LinkKey, LocatorKey
 from pushlink.protocol.states import AttemptStatus, Hold, LinkStatus, Operation
 from pushlink.store import attempts, links, slots
 from pushlink.store.dialect import Batch
-from pushlink.store.rows import AttemptRow, LinkRow, SlotRow, columns_of, read_rows
+from pushlink.store.rows import AttemptRow, LinkRow, SlotRow, columns_of, read_rows, values_of
 from pushlink.store.tables import adoption_receipt, push_attempt, remote_link
 
 #: Attempts that wait for a remote record of another key and are let go at once.
@@ -139,9 +138,7 @@ def count_adopted(conn: sa.Connection, operation_id: str, *, tenant: str) -> int
 def insert_receipts(conn: sa.Connection, receipts: Sequence[AdoptionReceipt]) -> None:
     """Append receipts; nobody can change or remove one."""
     if receipts:
-        names = [field.name for field in fields(AdoptionReceipt)]
-        rows = [{name: getattr(receipt, name) for name in names} for receipt in receipts]
-        conn.execute(adoption_receipt.insert(), rows)
+        conn.execute(adoption_receipt.insert(), [values_of(receipt) for receipt in receipts])
 
 
 def _receipts(result: sa.Result[tuple[object, ...]]) -> list[AdoptionReceipt]:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from pushlink.protocol.states import AttemptStatus
 from pushlink.store.dialect import array_rows, insert_ignore
-from pushlink.store.rows import columns_of, read_row
+from pushlink.store.rows import columns_of, read_row, read_rows, values_of
 from pushlink.store.tables import backfill, backfill_refusal, push_attempt, push_slot
 
 
@@ -105,8 +105,7 @@ class Standing:
 
 def open_backfill(conn: sa.Connection, new: NewBackfill, *, now: dt.datetime) -> BackfillRow:
     """Begin a run, unless one of its kind is open: then that one goes on."""
-    values = {field.name: getattr(new, field.name) for field in fields(NewBackfill)}
-    conn.execute(insert_ignore(backfill).values(**values, started_at=now, updated_at=now))
+    conn.execute(insert_ignore(backfill).values(**values_of(new), started_at=now, updated_at=now))
     row = conn.execute(sa.select(*_ROW).where(backfill.c.open_key == new.open_key)).one()
     return read_row(BackfillRow, row)
 
@@ -127,7 +126,7 @@ def advance_backfill(
     conn: sa.Connection, backfill_id: str, counts: Counts, *, scanned_to: str, now: dt.datetime
 ) -> BackfillRow:
     """Count a batch that was saved in this transaction, and say where the next one begins; call it under the lock."""
-    added = {field.name: backfill.c[field.name] + getattr(counts, field.name) for field in fields(Counts)}
+    added = {name: backfill.c[name] + count for name, count in values_of(counts).items()}
     return _change(conn, backfill_id, added | {"scanned_to": scanned_to}, now)
 
 
@@ -153,15 +152,14 @@ def replace_refusals(
         conn.execute(sa.delete(t).where(*mine, looked_at))
     about = {"backfill_id": run.id, "tenant": run.tenant, "source_object": run.source_object, "at": now}
     if refusals:
-        names = [field.name for field in fields(RefusalRow)]
-        conn.execute(sa.insert(t), [about | {name: getattr(one, name) for name in names} for one in refusals])
+        conn.execute(sa.insert(t), [about | values_of(refusal) for refusal in refusals])
 
 
 def read_refusals(conn: sa.Connection, backfill_id: str, *, limit: int | None = None) -> list[RefusalRow]:
     """The refusals of a run, in the order in which it met them."""
     t = backfill_refusal
     statement = sa.select(*columns_of(RefusalRow, t)).where(t.c.backfill_id == backfill_id).order_by(t.c.id)
-    return [read_row(RefusalRow, row) for row in conn.execute(statement.limit(limit))]
+    return read_rows(RefusalRow, conn.execute(statement.limit(limit)))
 
 
 def count_refusals(conn: sa.Connection, backfill_id: str) -> dict[str, int]:

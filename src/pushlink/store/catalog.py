@@ -25,6 +25,7 @@ from pushlink.store import registry
 from pushlink.store.audit import OperatorAction, record_actions
 from pushlink.store.dialect import ORDINALITY, Lock, array_rows, take_lock
 from pushlink.store.registry import SlotKind, SlotName, SlotStatus
+from pushlink.store.rows import columns_of, read_row, read_rows
 from pushlink.store.tables import deployment, pack_install, push_attempt, push_slot, remote_link
 
 
@@ -79,14 +80,14 @@ class AppliedPack:
 
 def read_deployment(conn: sa.Connection) -> Deployment:
     """The deployment's row; raises `ConfigurationError` when it is not there."""
-    row = conn.execute(_DEPLOYMENT).mappings().one_or_none()
+    row = conn.execute(_DEPLOYMENT).one_or_none()
     if row is None:
         raise ConfigurationError(
             "The database has pushlink's tables, but no deployment.",
             code=Code.SCHEMA_OUTDATED,
             next_step="restore the row of pushlink_deployment from a backup",
         )
-    return Deployment(**row)
+    return read_row(Deployment, row)
 
 
 def catalog_revision(conn: sa.Connection) -> int:
@@ -122,16 +123,16 @@ def _bump(conn: sa.Connection, now: dt.datetime) -> int:
 
 def load_installs(conn: sa.Connection) -> list[InstallRow]:
     """Every active install with its document, by tenant and owner."""
-    statement = sa.select(*_INSTALL).where(pack_install.c.active_key.is_not(None))
+    statement = _INSTALL.where(pack_install.c.active_key.is_not(None))
     statement = statement.order_by(pack_install.c.tenant, pack_install.c.connector_owner_key, pack_install.c.id)
-    return [InstallRow(**row) for row in conn.execute(statement).mappings()]
+    return read_rows(InstallRow, conn.execute(statement))
 
 
 def read_active_install(conn: sa.Connection, *, tenant: str, connector_owner_key: str) -> InstallRow | None:
     """The active install of an owner for a tenant."""
-    statement = sa.select(*_INSTALL).where(pack_install.c.active_key == owner_key(connector_owner_key, tenant))
-    row = conn.execute(statement).mappings().one_or_none()
-    return None if row is None else InstallRow(**row)
+    statement = _INSTALL.where(pack_install.c.active_key == owner_key(connector_owner_key, tenant))
+    row = conn.execute(statement).one_or_none()
+    return None if row is None else read_row(InstallRow, row)
 
 
 def apply_pack(
@@ -449,8 +450,8 @@ def _audit(
     record_actions(conn, [action], now=now)
 
 
-_DEPLOYMENT: Final = sa.select(*(deployment.c[name] for name in Deployment.__slots__))
-_INSTALL: Final = tuple(pack_install.c[name] for name in InstallRow.__slots__)
+_DEPLOYMENT: Final = sa.select(*columns_of(Deployment, deployment))
+_INSTALL: Final = sa.select(*columns_of(InstallRow, pack_install))
 _PROBE: Final = tuple(field.name for field in fields(Slots))
 _INDEXED: Final = ("tenant", "connector_owner_key", "action_slot_id", "destination_slot_id")
 _PROBE_OF: Final = attrgetter(*_PROBE)

@@ -74,31 +74,22 @@ def read_timeline(
 # ------------------------------------------------------------------------------------------------ the sources
 
 
+def _moment(row: sa.RowMapping, **told: Any) -> Moment:
+    """A moment as `told`; what is not told is read from the row's columns of a moment's own names."""
+    return Moment(**{name: row[name] for name in Moment.__slots__ if name in row} | told)
+
+
 def _told_of_event(row: sa.RowMapping) -> Moment:
-    return Moment(
-        at=row["at"],
-        kind="event",
-        id=row["id"],
-        link_key=row["link_key"],
-        attempt_id=row["attempt_id"],
-        subject=row["subject"],
-        event=row["event"],
-        from_status=row["from_status"],
-        to_status=row["to_status"],
-        actor=row["actor"],
-        reason=row["reason"],
-        evidence={name: value for name, value in read_object(row["evidence"]).items() if name != "claim"},
-    )
+    evidence = {name: value for name, value in read_object(row["evidence"]).items() if name != "claim"}
+    return _moment(row, kind="event", evidence=evidence)
 
 
 def _told_of_reply(row: sa.RowMapping) -> Moment:
     reply = reply_of(row)
-    return Moment(
-        at=reply.received_at,
+    return _moment(
+        row,
         kind="reply",
-        id=reply.id,
-        link_key=row["link_key"],
-        attempt_id=reply.attempt_id,
+        at=reply.received_at,
         subject="reply",
         event="late_reply" if reply.late else "reply" if reply.status is not None else "no_reply",
         evidence={
@@ -114,32 +105,22 @@ def _told_of_reply(row: sa.RowMapping) -> Moment:
 
 
 def _told_of_action(row: sa.RowMapping) -> Moment:
-    return Moment(
-        at=row["at"],
-        kind="action",
-        id=row["id"],
-        link_key=row["link_key"],
-        subject=row["target_kind"],
-        event=row["verb"],
-        actor=row["actor"],
-        reason=row["reason"],
-        evidence={"before": read_object(row["before"]), "after": read_object(row["after"])},
-    )
+    evidence = {name: read_object(row[name]) for name in ("before", "after")}
+    return _moment(row, kind="action", subject=row["target_kind"], event=row["verb"], evidence=evidence)
 
 
 def _told_of_receipt(
     subject: str, event: Callable[[sa.RowMapping], str], key: str, *evidence: str
 ) -> Callable[[sa.RowMapping], Moment]:
     def told(row: sa.RowMapping) -> Moment:
-        return Moment(
-            at=row["applied_at"],
+        return _moment(
+            row,
             kind="receipt",
+            at=row["applied_at"],
             id=row["operation_id"],
             link_key=row[key],
             subject=subject,
             event=event(row),
-            actor=row["actor"],
-            reason=row["reason"],
             evidence={name: row[name] for name in ("manifest_digest", *evidence)},
         )
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sa
 
 from pushlink.store.audit import OperatorAction, record_actions
 from pushlink.store.dialect import Lock, take_lock
+from pushlink.store.rows import columns_of, read_row, read_rows, values_of
 from pushlink.store.tables import UtcTime, principal
 
 
@@ -31,13 +33,13 @@ class PrincipalRow:
 
 def read_principals(conn: sa.Connection) -> list[PrincipalRow]:
     """All of them, revoked ones too, by name."""
-    return [PrincipalRow(**row) for row in conn.execute(_SELECT.order_by(principal.c.name)).mappings()]
+    return read_rows(PrincipalRow, conn.execute(_SELECT.order_by(principal.c.name)))
 
 
 def read_principal(conn: sa.Connection, principal_id: str) -> PrincipalRow | None:
     """One by its id."""
-    row = conn.execute(_SELECT.where(principal.c.id == principal_id)).mappings().one_or_none()
-    return None if row is None else PrincipalRow(**row)
+    row = conn.execute(_SELECT.where(principal.c.id == principal_id)).one_or_none()
+    return None if row is None else read_row(PrincipalRow, row)
 
 
 def has_principals(conn: sa.Connection) -> bool:
@@ -53,7 +55,7 @@ def lock_principals(conn: sa.Connection) -> Sequence[PrincipalRow]:
 
 def insert_principal(conn: sa.Connection, row: PrincipalRow, *, actor: str, reason: str, now: dt.datetime) -> None:
     """Add one, with its line in the audit."""
-    conn.execute(principal.insert().values({field.name: getattr(row, field.name) for field in fields(row)}))
+    conn.execute(principal.insert().values(values_of(row)))
     shown: dict[str, object] = {"name": row.name, "role": row.role, "tenant": row.tenant}
     _audit(conn, "principal add", row, {}, shown, actor=actor, reason=reason, now=now)
 
@@ -132,4 +134,4 @@ def _audit(
     record_actions(conn, [action], now=now)
 
 
-_SELECT = sa.select(*(principal.c[field.name] for field in fields(PrincipalRow)))
+_SELECT: Final = sa.select(*columns_of(PrincipalRow, principal))

@@ -11,6 +11,7 @@ import datetime as dt
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, cast
 
 import sqlalchemy as sa
@@ -33,6 +34,7 @@ from pushlink.store.tables import (
 PAGE_MAX: Final = 200
 
 T = TypeVar("T")
+_Statement = TypeVar("_Statement", bound=sa.Select[Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,16 +121,11 @@ def read_link_page(
 ) -> Page[LinkRow]:
     """Links of a tenant, newest first."""
     t = remote_link
-    statement = sa.select(*columns_of(LinkRow, t)).where(t.c.tenant == tenant)
-    if source_object is not None:
-        statement = statement.where(t.c.source_object == source_object)
-    if record_id is not None:
-        statement = statement.where(t.c.source_record_id == record_id)
-    if statuses:
-        statement = statement.where(t.c.status.in_(sorted(status.value for status in statuses)))
-    if page is not None:
-        statement = statement.where(t.c.id < page)
-    found = conn.execute(statement.order_by(t.c.id.desc()).limit(row_limit(limit) + 1)).all()
+    statement = _asked(
+        sa.select(*columns_of(LinkRow, t)).where(t.c.tenant == tenant),
+        {t.c.source_object: source_object, t.c.source_record_id: record_id},
+    )
+    found = _newest(conn, statement, t, statuses, page, limit)
     return page_of([read_row(LinkRow, row) for row in found], limit, lambda link: link.id)
 
 
@@ -147,21 +144,19 @@ def read_attempt_page(
     """Attempts of a tenant, newest first."""
     t, s = push_attempt, push_slot
     about = [s.c.source_object, s.c.source_record_id, s.c.action_slot_id]
-    statement = sa.select(*columns_of(AttemptRow, t), *about).join_from(t, s, s.c.link_key == t.c.link_key)
-    statement = statement.where(t.c.tenant == tenant)
-    if source_object is not None:
-        statement = statement.where(s.c.tenant == tenant, s.c.source_object == source_object)
-    if record_id is not None:
-        statement = statement.where(s.c.source_record_id == record_id)
-    if operation is not None:
-        statement = statement.where(t.c.operation == operation.value)
-    if statuses:
-        statement = statement.where(t.c.status.in_(sorted(status.value for status in statuses)))
-    if hold is not None:
-        statement = statement.where(t.c.hold_code == hold.value)
-    if page is not None:
-        statement = statement.where(t.c.id < page)
-    found = conn.execute(statement.order_by(t.c.id.desc()).limit(row_limit(limit) + 1)).all()
+    statement = _asked(
+        sa.select(*columns_of(AttemptRow, t), *about)
+        .join_from(t, s, s.c.link_key == t.c.link_key)
+        .where(t.c.tenant == tenant),
+        {
+            s.c.tenant: None if source_object is None else tenant,  # an index leads with it
+            s.c.source_object: source_object,
+            s.c.source_record_id: record_id,
+            t.c.operation: operation and operation.value,
+            t.c.hold_code: hold and hold.value,
+        },
+    )
+    found = _newest(conn, statement, t, statuses, page, limit)
     listed = [
         ListedAttempt(
             attempt=read_row(AttemptRow, cast("sa.Row[Any]", row[: -len(about)])),
@@ -177,9 +172,29 @@ def read_attempt_page(
 def read_install_list(conn: sa.Connection, *, tenant: str) -> list[InstallRow]:
     """Every install of a tenant, ended ones too, by owner and time."""
     t = pack_install
-    columns = [t.c[name] for name in InstallRow.__slots__]
-    statement = sa.select(*columns).where(t.c.tenant == tenant).order_by(t.c.connector_owner_key, t.c.installed_at)
-    return [InstallRow(**row) for row in conn.execute(statement).mappings()]
+    statement = sa.select(*columns_of(InstallRow, t)).where(t.c.tenant == tenant)
+    return read_rows(InstallRow, conn.execute(statement.order_by(t.c.connector_owner_key, t.c.installed_at)))
+
+
+def _asked(statement: _Statement, wanted: Mapping[sa.Column[Any], str | None]) -> _Statement:
+    """Only rows with the values that are wanted; of a column whose value is None any will do."""
+    return statement.where(*(column == value for column, value in wanted.items() if value is not None))
+
+
+def _newest(
+    conn: sa.Connection,
+    statement: sa.Select[Any],
+    table: sa.Table,
+    statuses: Collection[StrEnum],
+    page: str | None,
+    limit: int,
+) -> Sequence[sa.Row[Any]]:
+    """The newest rows behind `page`, of these statuses or of all: one more than `limit`, if there is a next page."""
+    if statuses:
+        statement = statement.where(table.c.status.in_(sorted(status.value for status in statuses)))
+    if page is not None:
+        statement = statement.where(table.c.id < page)
+    return conn.execute(statement.order_by(table.c.id.desc()).limit(row_limit(limit) + 1)).all()
 
 
 # ------------------------------------------------------------------------------------------------ one record
@@ -286,43 +301,15 @@ def read_object(text: str | None) -> dict[str, object]:
     return value if isinstance(value, dict) else {"value": value}
 
 
-#: What is read of a reply to be shown: no headers, no body.
-REPLY_COLUMNS: Final = tuple(
-    push_response.c[name]
-    for name in (
-        "id",
-        "attempt_id",
-        "send_ordinal",
-        "received_at",
-        "status",
-        "body_size",
-        "body_complete",
-        "erased_at",
-        "trace",
-        "verdict",
-        "candidate_id",
-        "late",
-    )
-)
+#: What is read of a reply to be shown: no headers, no body. What went wrong is told by its trace.
+REPLY_COLUMNS: Final = tuple(push_response.c["trace" if name == "error" else name] for name in ReplyRow.__slots__)
 
 
 def reply_of(row: Mapping[str, Any] | sa.RowMapping) -> ReplyRow:
     """What is shown of a reply that was selected by `REPLY_COLUMNS`."""
-    error = read_object(row["trace"]).get("error")
-    return ReplyRow(
-        id=row["id"],
-        attempt_id=row["attempt_id"],
-        send_ordinal=row["send_ordinal"],
-        received_at=row["received_at"],
-        status=row["status"],
-        body_size=row["body_size"],
-        body_complete=row["body_complete"],
-        erased_at=row["erased_at"],
-        error=str(error) if error else None,
-        verdict=read_object(row["verdict"]),
-        candidate_id=row["candidate_id"],
-        late=row["late"],
-    )
+    kept = {column.name: row[column.name] for column in REPLY_COLUMNS}
+    error = read_object(kept.pop("trace")).get("error")
+    return ReplyRow(**kept | {"error": str(error) if error else None, "verdict": read_object(row["verdict"])})
 
 
 def row_limit(limit: int) -> int:

@@ -12,7 +12,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from pushlink.store.association_tables import association_wait, association_wake
 from pushlink.store.catalog import read_owning
 from pushlink.store.dialect import Batch
 from pushlink.store.registry import IN_USE, RegisteredSlot, SlotKind, SlotName, SlotStatus
-from pushlink.store.rows import columns_of, read_rows
+from pushlink.store.rows import columns_of, read_rows, values_of
 from pushlink.store.tables import operator_action, push_attempt, push_slot, rebind_receipt, remote_link
 
 #: The tables whose rows belong to a link key and move with it; what is append-only stays where it was written.
@@ -202,8 +201,7 @@ def _count(standing: Standing) -> int:
 def insert_receipts(conn: sa.Connection, receipts: Sequence[RebindReceipt]) -> None:
     """Append receipts; nobody can change or remove one."""
     if receipts:
-        names = [field.name for field in fields(RebindReceipt)]
-        conn.execute(rebind_receipt.insert(), [{name: getattr(r, name) for name in names} for r in receipts])
+        conn.execute(rebind_receipt.insert(), [values_of(receipt) for receipt in receipts])
 
 
 def readdress_holds(conn: sa.Connection, tenant: str, keys: Mapping[LinkKey, LinkKey]) -> int:

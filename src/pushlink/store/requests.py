@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Final
 
 import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import AttemptId, Digest, Document
 from pushlink.store.dialect import Batch, array_rows, insert_ignore
-from pushlink.store.rows import RequestRow, columns_of, read_rows
+from pushlink.store.rows import RequestRow, columns_of, read_rows, values_of
 from pushlink.store.tables import UtcTime, frozen_document, push_request
 
 
@@ -19,9 +18,8 @@ def insert_requests(conn: sa.Connection, items: Sequence[RequestRow]) -> None:
     """Write each freeze. A freeze that is there already was written by this same claim; it is left as it is."""
     if not items:
         return
-    names = [field.name for field in fields(RequestRow)]
     ordered = sorted(items, key=lambda i: (i.attempt_id, i.freeze))
-    conn.execute(insert_ignore(push_request), [{name: getattr(item, name) for name in names} for item in ordered])
+    conn.execute(insert_ignore(push_request), [values_of(item) for item in ordered])
 
 
 def read_requests(conn: sa.Connection, ids: Sequence[AttemptId]) -> list[RequestRow | None]:

@@ -11,7 +11,7 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
@@ -24,7 +24,7 @@ from pushlink.protocol.states import BLOCKING, UPDATE_OPEN, USABLE_LINKS, Attemp
 from pushlink.store.access import translated
 from pushlink.store.dialect import Batch, Lock, bound_lock_waits, take_lock
 from pushlink.store.revision import require_current
-from pushlink.store.rows import LinkRow, columns_of, read_rows
+from pushlink.store.rows import LinkRow, columns_of, read_rows, values_of
 from pushlink.store.tables import (
     UtcTime,
     deployment,
@@ -146,8 +146,7 @@ def move_mappings(
 def insert_receipts(conn: sa.Connection, receipts: Sequence[Receipt]) -> None:
     """Append receipts; nobody can change or remove one."""
     if receipts:
-        names = [field.name for field in fields(Receipt)]
-        conn.execute(revalidation_receipt.insert(), [{name: getattr(r, name) for name in names} for r in receipts])
+        conn.execute(revalidation_receipt.insert(), [values_of(receipt) for receipt in receipts])
 
 
 def announce(conn: sa.Connection, *, now: dt.datetime) -> None:

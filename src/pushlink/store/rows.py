@@ -224,6 +224,11 @@ def columns_of(kind: type[Any], table: sa.Table) -> list[sa.Column[Any]]:
     return [table.c[name] for name in _field_names(kind)]
 
 
+def values_of(row: Any) -> dict[str, Any]:
+    """The fields of a row by the names of their columns, as an insert takes them."""
+    return {name: getattr(row, name) for name in _field_names(type(row))}
+
+
 def _field_names(kind: type[Any]) -> tuple[str, ...]:
     names = _NAMES.get(kind)
     if names is None:

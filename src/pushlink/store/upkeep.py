@@ -60,9 +60,9 @@ def read_requests_of_other_keys(
 def read_replies_of_other_keys(conn: sa.Connection, key: str, *, after: int, limit: int) -> list[ReplyBody]:
     """Stored replies with a body that is plain, or sealed with another key."""
     t = push_response
-    columns = [t.c[name] for name in ReplyBody.__slots__]
-    statement = sa.select(*columns).where(sa.func.length(t.c.body) > 0, _other(t, key), t.c.id > after)
-    return [ReplyBody(**row) for row in conn.execute(statement.order_by(t.c.id).limit(limit)).mappings()]
+    has_body = sa.func.length(t.c.body) > 0
+    statement = sa.select(*columns_of(ReplyBody, t)).where(has_body, _other(t, key), t.c.id > after)
+    return read_rows(ReplyBody, conn.execute(statement.order_by(t.c.id).limit(limit)))
 
 
 def read_wanted_of_other_keys(conn: sa.Connection, key: str, *, after: str, limit: int) -> list[SlotRow]:
