@@ -14,7 +14,7 @@
     interleave.py   `make interleave`
     mutation/       the closing rules, and how each is switched off
     mutants.py      `make mutants`
-    plain.py        the same for single operators of the protocol's modules
+    plain/          the same for single operators of the protocol's modules
     chaos/          `make chaos`: real hosts, workers and servers, and what strikes them
     upgrade/        `make upgrade`: the release before this one beside it, kept as it was
     machine/        a model of one record in 152 lines, and the machine of Hypothesis: model = SQLite = PostgreSQL
