@@ -27,6 +27,7 @@ from pushlink.store.access import reading
 from pushlink.store.audit import GENESIS, OperatorAction, record_actions
 from pushlink.store.catalog import read_deployment
 from pushlink.store.tables import adoption_receipt, operator_action, rebind_receipt, revalidation_receipt
+from support.levels import as_operators
 from support.memory import measured
 
 ACTIONS = 7
@@ -399,11 +400,11 @@ def test_an_anchor_is_read_as_it_was_written(chained: Stage, tmp_path: Path) -> 
 @pytest.mark.rule("SY-03")
 def test_many_writers_at_once_make_one_chain_without_a_gap(chained: Stage) -> None:
     """Eight of them, each with transactions of its own: every decision is there, and each follows the one before."""
-    writers, each = 8, 5
+    engine, writers, each = as_operators(chained.engine), 8, 5
 
     def write(number: int) -> None:
         for turn in range(each):
-            with chained.engine.begin() as conn:
+            with engine.begin() as conn:
                 record_actions(conn, [action(100 * number + turn)], now=AT)
 
     with ThreadPoolExecutor(writers) as pool:

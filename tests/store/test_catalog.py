@@ -24,6 +24,7 @@ from pushlink.store.active import ActiveCatalog, CatalogReader
 from pushlink.store.catalog import AppliedPack
 from pushlink.store.registry import RegisteredSlot, SlotKind, SlotStatus, read_registry
 from pushlink.store.tables import connector_slot, operator_action, pack_install, push_attempt, push_slot, remote_link
+from support.levels import as_operators
 
 START = dt.datetime(2024, 1, 1, 12, 0, 0, 500, tzinfo=dt.UTC)
 WHO: dict[str, str] = {"reason": "a test", "actor": "tester"}
@@ -203,13 +204,14 @@ def test_what_is_not_installed_cannot_be_uninstalled(cat: Catalog) -> None:
 
 def test_one_of_two_applies_at_once_waits_for_the_other(cat: Catalog) -> None:
     """Two processes that install the same owner make one incarnation between them."""
+    engine = as_operators(cat.engine)
     barrier = threading.Barrier(4)
     results: list[AppliedPack | Exception] = []
 
     def run(number: int) -> None:
         barrier.wait()
         try:
-            with cat.engine.begin() as conn:
+            with engine.begin() as conn:
                 applied = catalog.apply_pack(
                     conn, pack(version=f"{number}.0.0"), tenant="", install_ids=lambda: f"I{number}", now=START, **WHO
                 )
