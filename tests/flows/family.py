@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
 from flows.stage import HOST, PACK, USER, Stage
-from pushlink.flows.outcomes import Outcome
+from pushlink.flows.outcomes import Outcome, Refused
 from pushlink.store.catalog import set_general_worker
 
 COUNTRY = sa.Table("country", HOST, sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.Text))
@@ -40,6 +40,14 @@ COUNTRY_OF: Mapping[str, Any] = {
     "action_slot_id": "act-country",
     "mode": "foreign_key",
     "target": "/country",
+}
+#: The country as a call of its own, after the create.
+TIE: dict[str, Any] = {**{k: v for k, v in COUNTRY_OF.items() if k != "target"}, "mode": "call_after"}
+TIE["call"] = {
+    "method": "POST",
+    "path": "/ties",
+    "body": {"place": "{remote_id}", "country": "{country}"},
+    "success": {"status": [201]},
 }
 
 
@@ -136,3 +144,11 @@ class Family(Stage):
         """Switch the general worker off."""
         with self.engine.begin() as conn:
             set_general_worker(conn, on=False, reason="a test", actor="tester", now=self.clock.now(conn))
+
+
+MakeFamily: TypeAlias = Callable[..., Family]
+
+
+def refused(outcome: Outcome) -> Refused:
+    assert isinstance(outcome, Refused), outcome
+    return outcome

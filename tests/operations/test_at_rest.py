@@ -10,9 +10,8 @@ from typing import Any, cast
 import pytest
 import sqlalchemy as sa
 
-from flows.family import PARENT, Family
+from flows.family import PARENT, TIE, Family
 from flows.stage import PERSON, MakeStage, Stage, action_of, pack_with
-from flows.test_associations import TIE
 from flows.test_replays import staged as replayed
 from flows.test_stamp_lookups import staged as stamped
 from operations.operators import create_of, decide, lost_create, refused, settle

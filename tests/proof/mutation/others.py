@@ -12,7 +12,6 @@ from pushlink.migration import batches, revalidate
 from pushlink.protocol import receipts, waiting
 from pushlink.store import revalidation as revalidation_rows
 
-_FAMILIES = "flows/test_associations.py::test_"
 _WORKER = "flows/test_worker.py::test_"
 _MANIFESTS = "migration/test_revalidate.py::test_"
 
@@ -41,7 +40,7 @@ def no_lanes() -> None:
 @mutant(
     "TARGET",
     "D-31",
-    _FAMILIES + "a_target_retired_between_freeze_and_checkpoint_sends_nothing",
+    "flows/test_associations_moved.py::test_a_target_retired_between_freeze_and_checkpoint_sends_nothing",
     unseen=_NO_RELATION,
 )
 def no_target() -> None:
@@ -52,7 +51,7 @@ def no_target() -> None:
 @mutant(
     "BLOCKED",
     "D-30",
-    _FAMILIES + "a_parent_that_is_parked_or_failed_is_the_childs_blocking_reason",
+    "flows/test_associations.py::test_a_parent_that_is_parked_or_failed_is_the_childs_blocking_reason",
     unseen=_NO_RELATION,
 )
 def no_blocked() -> None:
@@ -63,7 +62,7 @@ def no_blocked() -> None:
 @mutant(
     "CYCLE",
     "D-30",
-    _FAMILIES + "a_circle_over_several_saves_is_refused_where_it_would_close",
+    "flows/test_associations_circles.py::test_a_circle_over_several_saves_is_refused_where_it_would_close",
     unseen=_NO_RELATION,
 )
 def no_cycle() -> None:
