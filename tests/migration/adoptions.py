@@ -10,10 +10,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from flows.stage import PERSON, Stage
+from operations import operators
 from pushlink.migration import adopt, adopt_apply, adopt_rollback
 from pushlink.migration.adopt import Asked
 from pushlink.protocol.adoption import Pair
 from pushlink.protocol.adoption_manifest import Totals
+from pushlink.protocol.verbs import Verb
+from pushlink.testing import messages
 
 ACTOR = "olga"
 REASON = "the old integration is switched off; ticket 9"
@@ -99,3 +102,23 @@ def adopted(stage: Stage, home: Path, *numbers: int) -> None:
     legacy(stage, *numbers)
     plan(stage, home)
     assert apply(stage, home / "op-1").adopted == len(numbers)
+
+
+def decide(stage: Stage, verb: Verb, record_id: int = 1, **more: Any) -> None:
+    """An operator's decision about the link of a person."""
+    operators.decide(stage, verb, stage.link(record_id), **more)
+
+
+def remote_record(stage: Stage, **fields: Any) -> str:
+    """A record that is at the remote already; answers with its id."""
+    told, _ = stage.remote.api.handle(
+        messages.Asked(
+            number=1,
+            method="POST",
+            target="/v2/people",
+            headers=(("Content-Type", "application/json"),),
+            body=json.dumps(fields).encode(),
+            prefix="/v2",
+        )
+    )
+    return str(json.loads(told.body)["id"])

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
-from flows.stage import Stage, action_of, pack_with
+import pytest
+import sqlalchemy as sa
+
+from flows.stage import Stage, action_of, pack_with, profile_of
+from operations import operators
+from pushlink.errors import CallerError, Code
 from pushlink.migration import revalidate
 from pushlink.protocol.manifest import Manifest, approve
 from pushlink.protocol.snapshots import LinkKey
+from pushlink.protocol.states import LEASED, AttemptStatus
+from pushlink.protocol.verbs import Verb
+from pushlink.store.tables import METADATA
 
 APPROVAL = approve("Olga Owner", "The new field is optional at the remote; both mappings mean the same. Ticket 71.")
 ACTOR = "cli:test"
+POINTER = "last_mapping_revalidation_operation_id"
 
 
 def mapping_named(target: str) -> dict[str, Any]:
@@ -58,3 +68,43 @@ def validate(stage: Stage, manifest: Manifest) -> revalidate.Rehearsed:
 def receipts(stage: Stage, **equal: Any) -> list[dict[str, Any]]:
     """What is in the table of receipts."""
     return stage.rows("revalidation_receipt", "operation_id,link_key", **equal)
+
+
+def refused(stage: Stage, manifest: Manifest, kind: str, *, count: int = 1) -> CallerError:
+    """The refusal of a manifest, the same from a rehearsal, after which everything is as it was."""
+    before = stage.census()
+    with pytest.raises(CallerError) as rehearsed:
+        validate(stage, manifest)
+    with pytest.raises(CallerError) as caught:
+        apply(stage, manifest)
+    assert stage.census() == before
+    assert caught.value.code is rehearsed.value.code is Code.NOT_ALLOWED_NOW
+    assert caught.value.evidence == rehearsed.value.evidence
+    assert caught.value.evidence["kinds"] == {kind: count}, caught.value.evidence
+    return caught.value
+
+
+def profile_changed(document: dict[str, Any]) -> dict[str, Any]:
+    """The same pack with another endpoint class: drift that a revalidation of the profile accepts."""
+    changed = copy.deepcopy(document)
+    profile_of(changed)["endpoint_class"] = "other"
+    return changed
+
+
+def revalidate_profile(stage: Stage, record_id: int = 1) -> None:
+    """An operator accepts what drifted but for the mapping."""
+    operators.decide(stage, Verb.REVALIDATE, stage.link(record_id))
+
+
+def force(stage: Stage, status: AttemptStatus, operation: str, key: str) -> None:
+    """An attempt of a key in any status, by hand."""
+    t = METADATA.tables["pushlink_push_attempt"]
+    values: dict[str, Any] = {"status": status.value, "claim_token": None, "remote_io_started_at": None}
+    if status in LEASED:
+        values |= {"claim_token": "token", "lease_until": t.c.not_before}
+    if operation == "create" and status == "terminal_failed":
+        values["remote_id"] = None
+    if operation == "update":
+        values["update_key"] = t.c.link_key
+    with stage.engine.begin() as conn:
+        conn.execute(sa.update(t).where(t.c.link_key == key, t.c.operation == operation).values(values))

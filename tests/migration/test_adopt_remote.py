@@ -12,8 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from flows.stage import MakeStage, Stage, action_of, pack_with
-from migration.adoptions import apply, legacy, plan, reasons
-from migration.test_adopt import remote_record
+from migration.adoptions import apply, legacy, plan, reasons, remote_record
 from pushlink.errors import CallerError
 from pushlink.migration.adopt_verify import RemoteVerification
 from pushlink.testing import verbs

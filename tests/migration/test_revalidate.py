@@ -1,9 +1,7 @@
-"""Mapping manifests over real rows, on both databases: RV-01 to RV-13, one by one."""
+"""Mapping manifests over real rows: made, rehearsed, kept out by what is in the way, applied whole or not at all."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,22 +9,24 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from flows.stage import MakeStage, Stage, action_of, pack_with, profile_of
+from flows.stage import MakeStage, Stage, action_of, pack_with
 from migration.moves import (
     ACTOR,
     APPROVAL,
+    POINTER,
     apply,
+    force,
     linked,
     manifest_of,
     mapping_named,
     moved_on,
     receipts,
+    refused,
     validate,
 )
-from pushlink.errors import CallerError, Code
+from pushlink.errors import CallerError
 from pushlink.flows.outcomes import Refused
 from pushlink.migration import batches as batches_of
-from pushlink.migration import revalidate
 from pushlink.migration.revalidate import Verdict
 from pushlink.operations.actions import Decision, OperatorTerms, act
 from pushlink.operations.verifying import verify
@@ -34,33 +34,15 @@ from pushlink.protocol.manifest import (
     Manifest,
     MappingState,
     new_manifest,
-    read_manifest,
     row_digest,
-    write_manifest,
 )
-from pushlink.protocol.receipts import GENESIS, rollback_of
+from pushlink.protocol.receipts import GENESIS
 from pushlink.protocol.snapshots import Digest, InstallId, LinkKey
-from pushlink.protocol.states import BLOCKING, LEASED, UPDATE_IN_FLIGHT, AttemptStatus
+from pushlink.protocol.states import BLOCKING, UPDATE_IN_FLIGHT, AttemptStatus
 from pushlink.protocol.verbs import Verb
 from pushlink.store.tables import METADATA
 from pushlink.testing import verbs
 from pushlink.testing.messages import creating, updating
-
-POINTER = "last_mapping_revalidation_operation_id"
-
-
-def refused(stage: Stage, manifest: Manifest, kind: str, *, count: int = 1) -> CallerError:
-    """The refusal of a manifest, the same from a rehearsal, after which everything is as it was."""
-    before = stage.census()
-    with pytest.raises(CallerError) as rehearsed:
-        validate(stage, manifest)
-    with pytest.raises(CallerError) as caught:
-        apply(stage, manifest)
-    assert stage.census() == before
-    assert caught.value.code is rehearsed.value.code is Code.NOT_ALLOWED_NOW
-    assert caught.value.evidence == rehearsed.value.evidence
-    assert caught.value.evidence["kinds"] == {kind: count}, caught.value.evidence
-    return caught.value
 
 
 def edited(manifest: Manifest, place: int = 0, **more: Any) -> Manifest:
@@ -76,21 +58,52 @@ def edited(manifest: Manifest, place: int = 0, **more: Any) -> Manifest:
     )
 
 
-def profile_changed(document: dict[str, Any]) -> dict[str, Any]:
-    """The same pack with another endpoint class: drift that a revalidation of the profile accepts."""
-    changed = copy.deepcopy(document)
-    profile_of(changed)["endpoint_class"] = "other"
-    return changed
+# ------------------------------------------------------------------------------------------------ making
 
 
-def revalidate_profile(stage: Stage, record_id: int = 1) -> None:
-    """An operator accepts what drifted but for the mapping."""
-    link = stage.link(record_id)
-    decision = Decision(
-        verb=Verb.REVALIDATE, target_id=link["id"], row_version=link["row_version"], actor="olga", reason="looked at it"
+@pytest.mark.rule("RV-12")
+def test_a_manifest_has_the_listed_links_and_no_others(stage: Stage) -> None:
+    """Nothing is found by resemblance: three links drifted alike, one was listed."""
+    keys = moved_on(stage, 3)
+    assert [member.link_key for member in manifest_of(stage, keys[1:2]).members] == [keys[1]]
+
+
+@pytest.mark.rule("RV-12")
+def test_a_list_with_a_link_that_cannot_be_moved_makes_no_manifest(stage: Stage) -> None:
+    """Unknown, named twice, or nothing to change: each is told, and nothing is left out in silence."""
+    keys = linked(stage, 2)
+    stage.apply(mapping_named("/full_name"))
+    apply(stage, manifest_of(stage, keys[:1], "op-1"))
+    unknown = LinkKey("lk1_" + "0" * 64)
+    with pytest.raises(CallerError) as caught:
+        manifest_of(stage, [keys[0], keys[1], keys[1], unknown], "op-2")
+    assert sorted(str(one) for one in caught.value.evidence["links"]) == sorted(
+        [
+            f"{keys[0]}: its mapping is the catalogue's already",
+            f"{keys[1]}: it is there twice",
+            f"{unknown}: this tenant has no such link",
+        ]
     )
-    with stage.engine.begin() as conn:
-        act(conn, stage.world, decision, terms=OperatorTerms(), now=stage.clock.now(conn))
+    stage.uninstall()
+    with pytest.raises(CallerError, match="1 of 1 links"):
+        manifest_of(stage, keys[1:], "op-2")
+    with pytest.raises(CallerError):
+        manifest_of(stage, [], "op-2")
+
+
+@pytest.mark.rule("RV-12", "DR-06")
+def test_a_manifest_carries_links_over_to_another_incarnation_of_their_pack(stage: Stage) -> None:
+    """The install is part of the state; both are of one owner and tenant."""
+    keys = linked(stage, 1)
+    stage.uninstall()
+    stage.apply(mapping_named("/full_name"))
+    manifest = manifest_of(stage, keys)
+    assert manifest.members[0].old.install_id != manifest.members[0].new.install_id
+    apply(stage, manifest)
+    sends = stage.sends
+    stage.save(1, name="Ada L.")
+    stage.drain()
+    assert stage.sends == sends + 1
 
 
 # ------------------------------------------------------------------------------------------------ the whole of it
@@ -197,6 +210,11 @@ def test_an_apply_is_in_the_audit_of_operators(stage: Stage) -> None:
     assert manifest.digest in action["evidence"]
     with stage.engine.begin() as conn:
         assert not verify(conn).broken
+
+
+def test_a_state_is_what_updates_are_validated_against() -> None:
+    """Two fingerprints and an install, nothing else: there is no second snapshot (RV-01)."""
+    assert set(MappingState.__slots__) == {"mapping_fingerprint", "body_fingerprint", "install_id"}
 
 
 # ------------------------------------------------------------------------------------------------ rehearsal
@@ -354,20 +372,6 @@ def test_a_link_that_is_not_finalized_is_in_the_way(stage: Stage, verb: Verb) ->
     refused(stage, manifest, "link_unusable")
 
 
-def force(stage: Stage, status: AttemptStatus, operation: str, key: str) -> None:
-    """An attempt of a key in any status, by hand."""
-    t = METADATA.tables["pushlink_push_attempt"]
-    values: dict[str, Any] = {"status": status.value, "claim_token": None, "remote_io_started_at": None}
-    if status in LEASED:
-        values |= {"claim_token": "token", "lease_until": t.c.not_before}
-    if operation == "create" and status == "terminal_failed":
-        values["remote_id"] = None
-    if operation == "update":
-        values["update_key"] = t.c.link_key
-    with stage.engine.begin() as conn:
-        conn.execute(sa.update(t).where(t.c.link_key == key, t.c.operation == operation).values(values))
-
-
 @pytest.mark.rule("RV-04")
 @pytest.mark.parametrize("status", sorted(BLOCKING))
 def test_a_blocking_create_keeps_the_whole_manifest_out(stage: Stage, status: AttemptStatus) -> None:
@@ -421,345 +425,6 @@ def test_an_update_in_doubt_blocks_until_an_operator_settles_it(stage: Stage) ->
     assert apply(stage, manifest).verdict is Verdict.APPLIED
 
 
-# ------------------------------------------------------------------------------------------------ updates that wait
-
-
-@pytest.mark.rule("RV-11", "D-19")
-def test_a_version_that_was_frozen_under_the_old_mapping_becomes_stale(stage: Stage) -> None:
-    """It waited, was held by the drift, and is never sent; a new save of the same values is, under the new mapping."""
-    keys = linked(stage, 2)
-    stage.save(1, name="Ada L.")
-    stage.apply(mapping_named("/full_name"))
-    stage.drain()
-    assert stage.attempt(operation="update")["hold_code"] == "drift"
-    sends = stage.sends
-    apply(stage, manifest_of(stage, keys))
-    stage.drain()
-    assert stage.attempt(operation="update")["status"] == "superseded"
-    assert stage.attempt(operation="update")["reason_code"] == "stale_mapping"
-    assert stage.slot(1)["wanted_state"] == "stale_mapping"
-    assert stage.sends == sends
-    stage.save(1)
-    stage.drain()
-    [sent] = stage.remote.sent[sends:]
-    assert b'"full_name":"Ada L."' in sent.body
-
-
-@pytest.mark.rule("RV-04", "D-21")
-def test_an_update_that_was_claimed_before_the_manifest_sends_nothing_of_the_old_mapping(stage: Stage) -> None:
-    """It is in flight from its claim on, so the manifest waits; given back, it goes on under what holds then."""
-    keys = linked(stage, 1)
-    stage.save(1, name="Ada L.")
-    paused = stage.paused()
-    stage.apply(mapping_named("/full_name"))
-    refused(stage, manifest_of(stage, keys), "update_in_flight")
-    sends = stage.sends
-    paused.finish()
-    assert stage.sends == sends
-    assert apply(stage, manifest_of(stage, keys)).verdict is Verdict.APPLIED
-    stage.drain()
-    assert stage.sends == sends
-    assert stage.slot(1)["wanted_state"] == "stale_mapping"
-
-
-@pytest.mark.rule("RV-01", "RV-11")
-def test_an_update_reads_no_receipt(stage: Stage) -> None:
-    """Not one statement of a save, a claim, a checkpoint or an answer names the table, before or after a manifest."""
-    keys = linked(stage, 2)
-    seen: list[str] = []
-
-    @event.listens_for(stage.engine, "before_cursor_execute")
-    def note(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        seen.append(statement)
-
-    stage.save(1, name="Ada L.")
-    stage.drain()
-    event.remove(stage.engine, "before_cursor_execute", note)
-    stage.apply(mapping_named("/full_name"))
-    apply(stage, manifest_of(stage, keys))
-    event.listen(stage.engine, "before_cursor_execute", note)
-    stage.save(2, name="Grace")
-    stage.drain()
-    assert len([one for one in stage.remote.sent if one.method == "PATCH"]) == 2
-    assert len(seen) > 20
-    assert not [one for one in seen if "revalidation_receipt" in one]
-
-
-# ------------------------------------------------------------------------------------------------ repeats
-
-
-@pytest.mark.rule("RV-06", "D-32")
-def test_a_repeat_only_verifies(stage: Stage) -> None:
-    """However often, and whatever the clock: nothing is written."""
-    manifest = manifest_of(stage, moved_on(stage, 3))
-    apply(stage, manifest)
-    before = stage.census()
-    stage.clock_forward()
-    done = apply(stage, manifest)
-    assert (done.verdict, done.members, done.superseded) == (Verdict.ALREADY_APPLIED, 3, 0)
-    assert validate(stage, manifest).done == done
-    assert stage.census() == before
-
-
-@pytest.mark.rule("RV-06", "RV-09", "D-32")
-def test_a_repeat_after_later_legitimate_changes_is_already_applied(stage: Stage) -> None:
-    """A profile revalidation, a later manifest, ordinary updates and a retirement in between do not make it diverge."""
-    first = manifest_of(stage, moved_on(stage, 3), "op-1")
-    apply(stage, first)
-    stage.apply(profile_changed(mapping_named("/full_name")))
-    revalidate_profile(stage, 1)
-    assert apply(stage, first).verdict is Verdict.ALREADY_APPLIED
-    stage.apply(profile_changed(mapping_named("/title")))
-    moved = LinkKey(stage.link(1)["link_key"])
-    second = manifest_of(stage, [moved], "op-2")
-    assert apply(stage, second).verdict is Verdict.APPLIED
-    stage.save(1, name="Ada L.")
-    stage.drain()
-    link = stage.link(2)
-    decision = Decision(
-        verb=Verb.RETIRE, target_id=link["id"], row_version=link["row_version"], actor="o", reason="r", release=False
-    )
-    with stage.engine.begin() as conn:
-        act(conn, stage.world, decision, terms=OperatorTerms(), now=stage.clock.now(conn))
-    before = stage.census()
-    done = apply(stage, first)
-    assert (done.verdict, done.superseded) == (Verdict.ALREADY_APPLIED, 1)
-    assert apply(stage, second).superseded == 0
-    assert stage.census() == before
-
-
-@pytest.mark.rule("RV-09")
-def test_the_next_transition_proves_its_lineage_by_the_receipt_before(stage: Stage) -> None:
-    """It names the operation before, is sealed over that receipt, and binds the row as it is by then."""
-    keys = moved_on(stage, 1)
-    apply(stage, manifest_of(stage, keys, "op-1"))
-    stage.apply(profile_changed(mapping_named("/full_name")))
-    revalidate_profile(stage, 1)
-    stage.apply(profile_changed(mapping_named("/title")))
-    second = manifest_of(stage, keys, "op-2")
-    bound = row_digest(stage.link(1))
-    assert apply(stage, second).verdict is Verdict.APPLIED
-    one, two = receipts(stage)
-    assert two["prior_operation_id"] == "op-1"
-    assert two["previous_hash"] == one["hash"]
-    assert two["old_mapping_fingerprint"] == one["new_mapping_fingerprint"]
-    assert two["row_digest_before"] == bound != one["row_digest_after"]
-    assert stage.link(1)[POINTER] == "op-2"
-
-
-@pytest.mark.rule("RV-05", "RV-09")
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param("UPDATE pushlink_remote_link SET {p} = 'op-0'", id="the pointer names no receipt"),
-        pytest.param("UPDATE pushlink_remote_link SET {p} = NULL", id="the pointer is gone"),
-        pytest.param("UPDATE pushlink_remote_link SET mapping_fingerprint = :f", id="fingerprints moved by hand"),
-    ],
-)
-def test_a_broken_chain_of_receipts_stops_the_next_operation_and_the_repeat(stage: Stage, spoil: str) -> None:
-    """Somebody changed the link behind everybody's back, so lineage cannot be proved any more."""
-    keys = moved_on(stage, 2)
-    first = manifest_of(stage, keys, "op-1")
-    apply(stage, first)
-    with stage.engine.begin() as conn:
-        bound = {"f": "mapping1:" + "0" * 64} if ":f" in spoil else {}
-        conn.execute(sa.text(spoil.replace("{p}", POINTER)), bound)
-    stage.apply(mapping_named("/title"))
-    refused(stage, manifest_of(stage, keys, "op-2"), "receipts_broken", count=2)
-    refused(stage, first, "receipts_broken", count=2)
-
-
-def without_triggers(stage: Stage, dialect: str, change: Callable[[sa.Connection], object]) -> None:
-    """Change receipts as only the owner of the database could, with its guards taken off."""
-    with stage.engine.begin() as conn:
-        if dialect == "postgresql":
-            conn.execute(sa.text("ALTER TABLE pushlink_revalidation_receipt DISABLE TRIGGER ALL"))
-        else:
-            found = (
-                "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'pushlink_revalidation_receipt'"
-            )
-            for (name,) in conn.execute(sa.text(found)).all():
-                conn.execute(sa.DDL("DROP TRIGGER %(name)s", context={"name": name}))
-        change(conn)
-
-
-@pytest.mark.rule("RV-05", "RV-08")
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        "UPDATE pushlink_revalidation_receipt SET actor = 'somebody' WHERE operation_id = 'op-1'",
-        "UPDATE pushlink_revalidation_receipt SET previous_hash = hash WHERE operation_id = 'op-2'",
-        "DELETE FROM pushlink_revalidation_receipt WHERE operation_id = 'op-1'",
-    ],
-)
-def test_a_receipt_that_was_tampered_with_stops_everything(stage: Stage, dialect: str, spoil: str) -> None:
-    """Seals and chain tell, even of an older receipt than the one that the link names."""
-    keys = moved_on(stage, 1)
-    apply(stage, manifest_of(stage, keys, "op-1"))
-    stage.apply(mapping_named("/title"))
-    second = manifest_of(stage, keys, "op-2")
-    apply(stage, second)
-    stage.apply(mapping_named("/third"))
-    third = manifest_of(stage, keys, "op-3")
-    without_triggers(stage, dialect, lambda conn: conn.execute(sa.text(spoil)))
-    refused(stage, third, "receipts_broken")
-    refused(stage, second, "receipts_broken")
-
-
-@pytest.mark.rule("RV-05", "RV-06")
-def test_a_mixed_operation_fails_closed(stage: Stage, dialect: str) -> None:
-    """Some members have receipts and some have none: nobody can say what happened, so nothing does."""
-    manifest = manifest_of(stage, moved_on(stage, 3))
-    apply(stage, manifest)
-    key = manifest.members[1].link_key
-    before = "DELETE FROM pushlink_revalidation_receipt WHERE link_key = :key"
-    without_triggers(stage, dialect, lambda conn: conn.execute(sa.text(before), {"key": key}))
-    census = stage.census()
-    with pytest.raises(CallerError) as caught:
-        apply(stage, manifest)
-    assert "2 links have a receipt of this operation, 3 should" in caught.value.message
-    assert stage.census() == census
-
-
-@pytest.mark.rule("RV-05", "RV-06")
-def test_another_manifest_under_an_operation_id_that_was_used_fails_closed(stage: Stage) -> None:
-    """With other links, with other members, or with another reason: it is not the operation that was applied."""
-    keys = moved_on(stage, 4)
-    first = manifest_of(stage, keys[:2], "op-1")
-    others = manifest_of(stage, keys[2:], "op-1")
-    longer = manifest_of(stage, keys[:3], "op-1")
-    renamed = manifest_of(stage, keys[:2], "op-1", reason="another reason")
-    apply(stage, first)
-    refused(stage, others, "diverged", count=2)
-    refused(stage, renamed, "diverged", count=2)
-    with pytest.raises(CallerError):
-        apply(stage, longer)
-    assert len(receipts(stage)) == 2
-
-
-# ------------------------------------------------------------------------------------------------ making
-
-
-@pytest.mark.rule("RV-12")
-def test_a_manifest_has_the_listed_links_and_no_others(stage: Stage) -> None:
-    """Nothing is found by resemblance: three links drifted alike, one was listed."""
-    keys = moved_on(stage, 3)
-    assert [member.link_key for member in manifest_of(stage, keys[1:2]).members] == [keys[1]]
-
-
-@pytest.mark.rule("RV-12")
-def test_a_list_with_a_link_that_cannot_be_moved_makes_no_manifest(stage: Stage) -> None:
-    """Unknown, named twice, or nothing to change: each is told, and nothing is left out in silence."""
-    keys = linked(stage, 2)
-    stage.apply(mapping_named("/full_name"))
-    apply(stage, manifest_of(stage, keys[:1], "op-1"))
-    unknown = LinkKey("lk1_" + "0" * 64)
-    with pytest.raises(CallerError) as caught:
-        manifest_of(stage, [keys[0], keys[1], keys[1], unknown], "op-2")
-    assert sorted(str(one) for one in caught.value.evidence["links"]) == sorted(
-        [
-            f"{keys[0]}: its mapping is the catalogue's already",
-            f"{keys[1]}: it is there twice",
-            f"{unknown}: this tenant has no such link",
-        ]
-    )
-    stage.uninstall()
-    with pytest.raises(CallerError, match="1 of 1 links"):
-        manifest_of(stage, keys[1:], "op-2")
-    with pytest.raises(CallerError):
-        manifest_of(stage, [], "op-2")
-
-
-@pytest.mark.rule("RV-12", "DR-06")
-def test_a_manifest_carries_links_over_to_another_incarnation_of_their_pack(stage: Stage) -> None:
-    """The install is part of the state; both are of one owner and tenant."""
-    keys = linked(stage, 1)
-    stage.uninstall()
-    stage.apply(mapping_named("/full_name"))
-    manifest = manifest_of(stage, keys)
-    assert manifest.members[0].old.install_id != manifest.members[0].new.install_id
-    apply(stage, manifest)
-    sends = stage.sends
-    stage.save(1, name="Ada L.")
-    stage.drain()
-    assert stage.sends == sends + 1
-
-
-# ------------------------------------------------------------------------------------------------ the way back
-
-
-def way_back(stage: Stage, manifest: Manifest, operation_id: str = "back-1") -> Manifest:
-    return revalidate.make_rollback(stage.engine, manifest, operation_id=operation_id, actor=ACTOR, now=stage.clock.now)
-
-
-@pytest.mark.rule("RV-12")
-def test_the_way_back_is_the_same_before_and_after(stage: Stage) -> None:
-    """It can be written down, and looked at, before the way there is taken."""
-    manifest = manifest_of(stage, moved_on(stage, 2))
-    before = way_back(stage, manifest)
-    assert not receipts(stage)
-    apply(stage, manifest)
-    assert write_manifest(way_back(stage, manifest)) == write_manifest(before)
-    assert read_manifest(write_manifest(before)) == before
-
-
-@pytest.mark.rule("RV-12", "RV-09")
-def test_a_rollback_is_one_more_operation(stage: Stage) -> None:
-    """Fingerprints are restored, with receipts of its own; the first operation stays applied, and is superseded."""
-    keys = moved_on(stage, 2)
-    old = {link["link_key"]: link["mapping_fingerprint"] for link in stage.links()}
-    manifest = manifest_of(stage, keys)
-    apply(stage, manifest)
-    back = way_back(stage, manifest)
-    done = apply(stage, back)
-    assert (done.verdict, done.current) == (Verdict.APPLIED, 0)
-    assert {link["link_key"]: link["mapping_fingerprint"] for link in stage.links()} == old
-    assert apply(stage, manifest).superseded == 2
-    assert isinstance(stage.save(1, name="Ada L."), Refused)
-    stage.apply(pack_with())
-    sends = stage.sends
-    stage.save(1, name="Ada L.")
-    stage.drain()
-    [sent] = stage.remote.sent[sends:]
-    assert b'"name":"Ada L."' in sent.body
-
-
-@pytest.mark.rule("RV-09", "RV-12")
-def test_a_rollback_binds_rows_as_they_are_by_now(stage: Stage) -> None:
-    """After a profile revalidation the way back is made anew, and goes through."""
-    manifest = manifest_of(stage, moved_on(stage, 1))
-    apply(stage, manifest)
-    early = way_back(stage, manifest)
-    stage.apply(profile_changed(mapping_named("/full_name")))
-    revalidate_profile(stage, 1)
-    refused(stage, early, "row_changed")
-    assert apply(stage, way_back(stage, manifest)).verdict is Verdict.APPLIED
-
-
-@pytest.mark.rule("RV-12")
-def test_an_operation_that_a_later_one_was_built_on_is_not_taken_back_first(stage: Stage) -> None:
-    """The later one goes first."""
-    keys = moved_on(stage, 1)
-    first = manifest_of(stage, keys, "op-1")
-    apply(stage, first)
-    stage.apply(mapping_named("/title"))
-    apply(stage, manifest_of(stage, keys, "op-2"))
-    with pytest.raises(CallerError, match="later operation"):
-        way_back(stage, first)
-
-
-@pytest.mark.rule("RV-12")
-def test_a_rollback_needs_a_receipt_of_each_member(stage: Stage) -> None:
-    """Of this very manifest."""
-    manifest = manifest_of(stage, moved_on(stage, 2))
-    found = validate(stage, manifest).receipts
-    assert len(rollback_of(manifest, found, operation_id="b", reason="r").members) == 2
-    with pytest.raises(CallerError):
-        rollback_of(manifest, found[:1], operation_id="b", reason="r")
-    with pytest.raises(CallerError):
-        rollback_of(replace(manifest, digest=Digest("sha256:" + "1" * 64)), found, operation_id="b", reason="r")
-
-
 def test_an_unsent_create_of_another_key_is_not_in_the_way(stage: Stage) -> None:
     """Only attempts of the members' own keys block."""
     keys = moved_on(stage, 1)
@@ -767,8 +432,3 @@ def test_an_unsent_create_of_another_key_is_not_in_the_way(stage: Stage) -> None
     stage.save(7, name="Someone", email="else@example.com")
     stage.drain()
     assert apply(stage, manifest_of(stage, keys)).verdict is Verdict.APPLIED
-
-
-def test_a_state_is_what_updates_are_validated_against() -> None:
-    """Two fingerprints and an install, nothing else: there is no second snapshot (RV-01)."""
-    assert set(MappingState.__slots__) == {"mapping_fingerprint", "body_fingerprint", "install_id"}
