@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pushlink.flows.world import Remembered, World
+from pushlink.flows.world import World
 from pushlink.protocol.drift import DriftFacts, Hit, classify
 from pushlink.protocol.fingerprints import fingerprints
 from pushlink.protocol.identity import owner_key
@@ -19,16 +19,13 @@ from pushlink.protocol.surfaces import Surface
 from pushlink.store.active import ActiveAction, ActiveCatalog
 from pushlink.store.rows import LinkRow, RequestRow, SlotIdentity, SlotRow, read_names, slots_of
 
-#: Comparisons kept in memory: a few for each action, credential generation and reading of the catalogue.
-COMPARISONS_MAX = 4_096
-
 
 class Drifting:
-    """Comparisons of one process."""
+    """Comparisons, which a process makes once."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._known: Remembered[tuple[Hit, ...]] = Remembered(COMPARISONS_MAX)
+        self._known = world.comparisons
 
     def of_link(self, link: LinkRow, catalog: ActiveCatalog) -> tuple[Hit, ...]:
         """What differs between a link as it was last validated and now."""

@@ -89,9 +89,9 @@ class Reservation:
         self, conn: sa.Connection, items: Sequence[SaveItem], *, actor: str, now: dt.datetime
     ) -> list[list[Outcome]]:
         """For each record one outcome per action that concerns it, in the order of the pack."""
-        catalog = self._world.catalog.read(conn)
-        suspend_lost_links(self._world, self._drifting, conn, items, catalog, actor=actor, now=now)
         deployment = read_deployment(conn)
+        catalog = self._world.catalog.read(conn, deployment)
+        suspend_lost_links(self._world, self._drifting, conn, items, catalog, actor=actor, now=now)
         found: list[tuple[int, Outcome]] = list(unresolved(items, catalog))
         survivors = []
         for candidate in gather(self._world, conn, items, catalog):

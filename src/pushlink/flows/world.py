@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from pushlink.errors import ConfigurationError, invariant
 from pushlink.ports import Authority, Clock, Credentials, Ids, RecordStore, StateKeeper, Vault
 from pushlink.protocol.contracts import ProfileContract
+from pushlink.protocol.drift import Hit
 from pushlink.protocol.sealing import Plain
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, ProfileSnapshot
 from pushlink.store.active import CatalogReader
@@ -26,6 +27,9 @@ V = TypeVar("V")
 
 #: Parsed snapshots kept in memory; a deployment has a few for each action and credential generation.
 SNAPSHOTS_MAX: Final = 4_096
+
+#: Drift comparisons kept in memory: a few for each action, credential generation and reading of the catalogue.
+COMPARISONS_MAX: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,7 @@ class World:
     actions: Remembered[ActionSnapshot] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
     contracts: Remembered[Digest] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
     documents: Remembered[Document] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
+    comparisons: Remembered[tuple[Hit, ...]] = field(default_factory=lambda: Remembered(COMPARISONS_MAX))
     proven: Remembered[bool] = field(default_factory=lambda: Remembered(SNAPSHOTS_MAX))
 
     def jitter_permille(self) -> int:

@@ -44,12 +44,7 @@ def read_attempts(conn: sa.Connection, ids: Sequence[AttemptId]) -> list[Attempt
     """Each attempt by its id."""
     if not ids:
         return []
-    rows = array_rows(conn, "ids", {"id": sa.Text()}, [(i,) for i in ids])
-    t = push_attempt
-    found = {
-        row.id: read_row(AttemptRow, row)
-        for row in conn.execute(sa.select(*columns_of(AttemptRow, t)).join_from(rows, t, t.c.id == rows.c.id))
-    }
+    found = {row.id: row for row in read_rows(AttemptRow, _READ(conn, [(i,) for i in ids]))}
     return [found.get(i) for i in ids]
 
 
@@ -377,6 +372,11 @@ def set_holds(conn: sa.Connection, items: Sequence[SetHold], *, now: dt.datetime
     return [i.row.id in written for i in items]
 
 
+def _read_statement(rows: sa.FromClause) -> sa.Executable:
+    t = push_attempt
+    return sa.select(*columns_of(AttemptRow, t)).join_from(rows, t, t.c.id == rows.c.id)
+
+
 def _open_statement(rows: sa.FromClause, *, key: sa.Column[str | None]) -> sa.Executable:
     t = push_attempt
     return sa.select(*columns_of(AttemptRow, t)).join_from(rows, t, key == rows.c.link_key)
@@ -421,6 +421,7 @@ def _checkpoint_statement(rows: sa.FromClause) -> sa.Executable:
 #: A look-up claim is taken in these; it changes no status.
 _LOOKED_UP: Final = (AttemptStatus.POST_SENT.value, AttemptStatus.AMBIGUOUS_REMOTE_EFFECT.value)
 
+_READ: Final = Batch("ids", {"id": sa.Text()}).prepare(_read_statement)
 _KEYS: Final = Batch("keys", {"link_key": sa.Text()})
 _OPEN_CREATES: Final = _KEYS.prepare(partial(_open_statement, key=push_attempt.c.create_key))
 _OPEN_UPDATES: Final = _KEYS.prepare(partial(_open_statement, key=push_attempt.c.update_key))

@@ -382,6 +382,8 @@ def _forget_resolved(
 
 def read_owning(conn: sa.Connection, probes: Sequence[Slots]) -> set[Slots]:
     """Those probes under which a live link or a blocking create attempt stands."""
+    if not probes:
+        return set()
     live = sa.select(remote_link.c.id).where(remote_link.c.status != LinkStatus.RETIRED.value)
     blocking = sa.select(push_attempt.c.id).where(
         push_attempt.c.link_key == push_slot.c.link_key,

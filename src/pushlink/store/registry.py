@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from pushlink.packs.model import Pack
 from pushlink.protocol.snapshots import Slots, read_time, write_time
+from pushlink.store.dialect import Batch
 from pushlink.store.tables import connector_slot
 
 
@@ -100,13 +101,9 @@ def read_registry(conn: sa.Connection, *, tenant: str | None = None) -> list[Reg
 
 def read_action_slots(conn: sa.Connection, objects: Collection[tuple[str, str]]) -> list[RegisteredSlot]:
     """The registered action slots of some (tenant, source object)."""
-    statement = sa.select(connector_slot).where(
-        connector_slot.c.kind == SlotKind.ACTION.value,
-        connector_slot.c.tenant.in_(sorted({tenant for tenant, _ in objects})),
-        connector_slot.c.source_object.in_(sorted({source_object for _, source_object in objects})),
-    )
-    ordered = statement.order_by(*connector_slot.primary_key)
-    return [_read(row) for row in conn.execute(ordered).mappings()]
+    if not objects:
+        return []
+    return [_read(row) for row in _READ_ACTION_SLOTS(conn, sorted(set(objects))).mappings()]
 
 
 def write_slots(conn: sa.Connection, known: Iterable[SlotName], slots: Sequence[RegisteredSlot]) -> None:
@@ -362,6 +359,17 @@ def _ended_at(slot: RegisteredSlot, destination: str) -> dt.datetime:
 
 
 # ------------------------------------------------------------------------------------------------ rows
+
+
+def _read_action_slots_statement(rows: sa.FromClause) -> sa.Executable:
+    t = connector_slot
+    same = sa.and_(t.c.tenant == rows.c.tenant, t.c.source_object == rows.c.source_object)
+    of_actions = sa.select(t).join_from(rows, t, same).where(t.c.kind == SlotKind.ACTION.value)
+    return of_actions.order_by(*t.primary_key)
+
+
+_OBJECTS: Final = Batch("objects", {"tenant": sa.Text(), "source_object": sa.Text()})
+_READ_ACTION_SLOTS: Final = _OBJECTS.prepare(_read_action_slots_statement)
 
 
 def _read(row: sa.RowMapping) -> RegisteredSlot:

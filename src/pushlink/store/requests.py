@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from pushlink.protocol.snapshots import AttemptId, Digest, Document
-from pushlink.store.dialect import Batch, array_rows, insert_ignore
+from pushlink.store.dialect import Batch, insert_ignore
 from pushlink.store.rows import RequestRow, columns_of, read_rows, values_of
 from pushlink.store.tables import UtcTime, frozen_document, push_request
 
@@ -43,28 +43,15 @@ def keep_documents(conn: sa.Connection, documents: Sequence[Document], *, now: d
     distinct = {document.digest: document for document in documents}
     if not distinct:
         return
-    rows = array_rows(
-        conn,
-        "documents",
-        {"digest": sa.Text(), "kind": sa.Text(), "document": sa.Text(), "created_at": UtcTime()},
-        [(d.digest, d.kind, d.text, now) for _, d in sorted(distinct.items())],
-    )
-    known = sa.select(frozen_document.c.digest).where(frozen_document.c.digest == rows.c.digest)
-    chosen = sa.select(rows.c.digest, rows.c.kind, rows.c.document, rows.c.created_at).where(~known.exists())
-    statement = insert_ignore(frozen_document).from_select(
-        ["digest", "kind", "document", "created_at"], chosen.order_by(rows.c.digest)
-    )
-    conn.execute(statement)
+    _KEEP(conn, [(d.digest, d.kind, d.text, now) for _, d in sorted(distinct.items())])
 
 
 def read_documents(conn: sa.Connection, digests: Sequence[Digest]) -> dict[Digest, str]:
     """The text of each frozen document that is there."""
     if not digests:
         return {}
-    rows = array_rows(conn, "digests", {"digest": sa.Text()}, [(d,) for d in sorted(set(digests))])
-    t = frozen_document
-    statement = sa.select(t.c.digest, t.c.document).join_from(rows, t, t.c.digest == rows.c.digest)
-    return {Digest(row.digest): row.document for row in conn.execute(statement)}
+    found = _READ_DOCUMENTS(conn, [(d,) for d in sorted(set(digests))])
+    return {Digest(row.digest): row.document for row in found}
 
 
 def _read_statement(rows: sa.FromClause) -> sa.Executable:
@@ -80,6 +67,25 @@ def _read_first_statement(rows: sa.FromClause) -> sa.Executable:
     )
 
 
+def _keep_statement(rows: sa.FromClause) -> sa.Executable:
+    known = sa.select(frozen_document.c.digest).where(frozen_document.c.digest == rows.c.digest)
+    chosen = sa.select(*(rows.c[name] for name in _DOCUMENT)).where(~known.exists())
+    return insert_ignore(frozen_document).from_select([*_DOCUMENT], chosen.order_by(rows.c.digest))
+
+
+def _read_documents_statement(rows: sa.FromClause) -> sa.Executable:
+    t = frozen_document
+    return sa.select(t.c.digest, t.c.document).join_from(rows, t, t.c.digest == rows.c.digest)
+
+
+_DOCUMENT: Final[dict[str, sa.types.TypeEngine[Any]]] = {
+    "digest": sa.Text(),
+    "kind": sa.Text(),
+    "document": sa.Text(),
+    "created_at": UtcTime(),
+}
+_KEEP: Final = Batch("documents", _DOCUMENT).prepare(_keep_statement)
+_READ_DOCUMENTS: Final = Batch("digests", {"digest": sa.Text()}).prepare(_read_documents_statement)
 _IDS: Final = Batch("ids", {"id": sa.Text()})
 _READ: Final = _IDS.prepare(_read_statement)
 _READ_FIRST: Final = _IDS.prepare(_read_first_statement)

@@ -79,13 +79,8 @@ def note_throttles(conn: sa.Connection, items: Sequence[Throttle], *, now: dt.da
 
 def read_throttles(conn: sa.Connection, *, now: dt.datetime) -> Mapping[tuple[str, str], dt.datetime]:
     """Until when each destination of a tenant is left alone: those of now, and those that ended a moment ago."""
-    t = remote_throttle
-    statement = (
-        sa.select(t.c.tenant, t.c.destination_slot_id, sa.func.max(t.c.not_before))
-        .where(t.c.not_before > sa.bindparam("ended_after", now - RAMP, UtcTime()))
-        .group_by(t.c.tenant, t.c.destination_slot_id)
-    )
-    return {(tenant, destination): until for tenant, destination, until in conn.execute(statement)}
+    found = conn.execute(_READ_THROTTLES, {"ended_after": now - RAMP})
+    return {(tenant, destination): until for tenant, destination, until in found}
 
 
 def read_reasons(conn: sa.Connection, *, now: dt.datetime) -> Mapping[tuple[str, str], tuple[dt.datetime, str]]:
@@ -106,3 +101,12 @@ def rows_allowed(until: dt.datetime | None, limit: int, *, now: dt.datetime) -> 
     if until > now:
         return 0
     return min(limit, 1 + int((now - until).total_seconds() * RAMP_ROWS_PER_S))
+
+
+_READ_THROTTLES: Final = (
+    sa.select(
+        remote_throttle.c.tenant, remote_throttle.c.destination_slot_id, sa.func.max(remote_throttle.c.not_before)
+    )
+    .where(remote_throttle.c.not_before > sa.bindparam("ended_after", type_=UtcTime()))
+    .group_by(remote_throttle.c.tenant, remote_throttle.c.destination_slot_id)
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, Final, TypeAlias, cast
 
 import sqlalchemy as sa
@@ -63,16 +64,20 @@ class WaitingRow:
 
 _Condition: TypeAlias = sa.ColumnElement[bool]
 
+_OF_TENANT: Final = sa.bindparam("of_tenant", type_=sa.Text())
+_OF_KIND: Final = sa.bindparam("of_kind", type_=sa.Text())
+_OF_CODE: Final = sa.bindparam("of_code", type_=sa.Text())
+_AFTER: Final = sa.bindparam("after", type_=sa.Text())
+_AT_MOST: Final = sa.bindparam("at_most", type_=sa.Integer())
+_KEYS: Final = sa.bindparam("keys", expanding=True, type_=sa.Text())
+
 
 def read_causes(conn: sa.Connection, *, tenant: str | None, kind: Kind | None = None) -> list[Cause]:
     """Every cause that rows tell of by themselves, or those of one kind, with its count: of one tenant, or of all."""
     found: dict[tuple[str, str], Cause] = {}
     for source in _sources(kind):
-        where = [] if tenant is None else [source.tenant == tenant]
-        where += [] if kind is None else [source.kind == kind.value]
-        rows = source.select([source.since.label("since")], where).subquery("rows")
-        grouped = sa.select(rows.c.kind, rows.c.code, sa.func.count(), sa.func.min(rows.c.since))
-        for word, code, count, oldest in conn.execute(grouped.group_by(rows.c.kind, rows.c.code)):
+        statement = _counting(source, of_tenant=tenant is not None, of_kind=kind is not None)
+        for word, code, count, oldest in conn.execute(statement, {"of_tenant": tenant, "of_kind": kind and kind.value}):
             known = found.get((word, code))
             found[word, code] = Cause(
                 kind=Kind(word),
@@ -91,7 +96,9 @@ def read_waiting(
         row
         for source in _sources(kind)
         for row in source.read(
-            conn, [source.tenant == tenant, source.kind == kind.value, source.code == code, source.key > after], limit
+            conn,
+            source.page,
+            {"of_tenant": tenant, "of_kind": kind.value, "of_code": code, "after": after, "at_most": limit},
         )
     ]
     return sorted(found, key=lambda row: row.key)[:limit]
@@ -100,12 +107,12 @@ def read_waiting(
 def read_waiting_of(conn: sa.Connection, keys: Sequence[LinkKey]) -> list[WaitingRow]:
     """Everything that waits under these keys, and that rows tell of by themselves."""
     asked = sorted(set(keys))
-    return [row for source in _SOURCES for row in source.read(conn, [source.link_key.in_(asked)], None)]
+    return [row for source in _SOURCES for row in source.read(conn, source.of_keys, {"keys": asked})]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Source:
-    """One statement: where its rows stand, which kinds they may be of, how they are judged, and how they are read."""
+    """Where rows stand, which kinds they may be of, how they are judged and read; each statement is built once."""
 
     kinds: frozenset[Kind]
     table: sa.FromClause
@@ -119,17 +126,31 @@ class _Source:
     shape: type[AttemptRow | LinkRow]
     shaped: sa.Table
 
+    @cached_property
+    def page(self) -> sa.Select[Any]:
+        """Rows of one cause behind a key."""
+        where = [self.tenant == _OF_TENANT, self.kind == _OF_KIND, self.code == _OF_CODE, self.key > _AFTER]
+        return self._rows(where).limit(_AT_MOST)
+
+    @cached_property
+    def of_keys(self) -> sa.Select[Any]:
+        """Rows under some link keys."""
+        return self._rows([self.link_key.in_(_KEYS)])
+
     def select(self, columns: Sequence[sa.ColumnElement[Any]], where: Sequence[_Condition]) -> sa.Select[Any]:
         named = (self.kind.label("kind"), self.code.label("code"))
         statement = sa.select(*columns, *named).select_from(self.table)
         return statement.where(*self.where, *where, self.kind.is_not(None))
 
-    def read(self, conn: sa.Connection, where: Sequence[_Condition], limit: int | None) -> Iterator[WaitingRow]:
-        shaped = columns_of(self.shape, self.shaped)
+    def _rows(self, where: Sequence[_Condition]) -> sa.Select[Any]:
         about = [push_slot.c.source_object, push_slot.c.source_record_id, self.since.label("waits_since")]
-        statement = self.select([*shaped, *about], where).order_by(self.key).limit(limit)
-        for row in conn.execute(statement):
-            item: Any = read_row(self.shape, cast("sa.Row[Any]", row[: len(shaped)]))
+        return self.select([*columns_of(self.shape, self.shaped), *about], where).order_by(self.key)
+
+    def read(self, conn: sa.Connection, statement: sa.Select[Any], bound: Mapping[str, object]) -> Iterator[WaitingRow]:
+        """The rows of a `page`, or `of_keys`."""
+        width = len(columns_of(self.shape, self.shaped))
+        for row in conn.execute(statement, bound):
+            item: Any = read_row(self.shape, cast("sa.Row[Any]", row[:width]))
             yield WaitingRow(
                 kind=Kind(row.kind),
                 code=row.code,
@@ -141,6 +162,16 @@ class _Source:
                 source_record_id=row.source_record_id,
                 since=row.waits_since,
             )
+
+
+@cache
+def _counting(source: _Source, *, of_tenant: bool, of_kind: bool) -> sa.Select[Any]:
+    """How many rows there are of each cause, and since when."""
+    where = [source.tenant == _OF_TENANT] if of_tenant else []
+    where += [source.kind == _OF_KIND] if of_kind else []
+    rows = source.select([source.since.label("since")], where).subquery("rows")
+    cause = (rows.c.kind, rows.c.code)
+    return sa.select(*cause, sa.func.count(), sa.func.min(rows.c.since)).group_by(*cause)
 
 
 def _word(condition: _Condition, then: str, otherwise: str) -> sa.ColumnElement[Any]:

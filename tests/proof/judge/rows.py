@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
@@ -19,13 +20,13 @@ from proof.judge.arrows import ARROWS, SILENT
 Row: TypeAlias = Mapping[str, Any]
 
 _ALL: Final = {
-    "attempt": sa.text("SELECT * FROM pushlink_push_attempt ORDER BY id"),
-    "event": sa.text("SELECT * FROM pushlink_attempt_event ORDER BY id"),
-    "link": sa.text("SELECT * FROM pushlink_remote_link ORDER BY id"),
-    "request": sa.text('SELECT * FROM pushlink_push_request ORDER BY attempt_id, "freeze"'),
-    "response": sa.text("SELECT * FROM pushlink_push_response ORDER BY id"),
-    "slot": sa.text("SELECT * FROM pushlink_push_slot ORDER BY link_key"),
-    "document": sa.text("SELECT * FROM pushlink_frozen_document ORDER BY digest"),
+    "attempt": "SELECT * FROM pushlink_push_attempt ORDER BY id",
+    "event": "SELECT * FROM pushlink_attempt_event ORDER BY id",
+    "link": "SELECT * FROM pushlink_remote_link ORDER BY id",
+    "request": 'SELECT * FROM pushlink_push_request ORDER BY attempt_id, "freeze"',
+    "response": "SELECT * FROM pushlink_push_response ORDER BY id",
+    "slot": "SELECT * FROM pushlink_push_slot ORDER BY link_key",
+    "document": "SELECT * FROM pushlink_frozen_document ORDER BY digest",
 }
 
 #: The same for the rows of one source record.
@@ -68,7 +69,8 @@ class Judge:
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
-        self._written: dict[str, dict[tuple[Any, ...], tuple[Any, ...]]] = {name: {} for name in _FROZEN}
+        self._written: dict[str, dict[tuple[Any, ...], Row]] = {name: {} for name in _FROZEN}
+        self._read: dict[str, dict[tuple[Any, ...], tuple[tuple[Any, ...], Row]]] = {name: {} for name in _FROZEN}
         self._remote_ids: set[tuple[str, str]] = set()  # link key, remote id
         self._foreign: dict[str, str] = {}  # attempts of unknown lanes, as they were when they were first seen
 
@@ -86,13 +88,8 @@ class Judge:
         `settled`: the workers have nothing more to do, so nothing may be in work or due. `record`: look at the rows of
         this source record alone, which is quick; what happened to others is found when all are looked at again.
         """
-        queries, bound = (_ALL, {}) if record is None else (_OF_ONE, {"record": record})
         with self._engine.begin() as conn:
-            tables: dict[str, list[Row]] = {}
-            for name, query in queries.items():
-                result = conn.execute(query, bound)
-                columns = tuple(result.keys())
-                tables[name] = [dict(zip(columns, row, strict=True)) for row in result]
+            tables = self._read_all(conn) if record is None else self._read_one(conn, record)
         if record is not None:
             creates = {record: creates.get(record, 0)}
             sends = {record: (sends or {}).get(record, 0)}
@@ -112,6 +109,38 @@ class Judge:
         ]
         return [problem for check in checks for problem in check]
 
+    def _read_all(self, conn: sa.Connection) -> dict[str, list[Row]]:
+        """Every row, by the driver's own cursor: a simulation asks for all of them after each thing that happens."""
+        tables: dict[str, list[Row]] = {}
+        with closing(conn.connection.cursor()) as cursor:
+            for name, query in _ALL.items():
+                cursor.execute(query)
+                columns = [column[0] for column in cursor.description]
+                rows = cursor.fetchall()
+                if name in _FROZEN:
+                    tables[name] = self._known(name, columns, rows)
+                else:
+                    tables[name] = [dict(zip(columns, row, strict=True)) for row in rows]
+        return tables
+
+    def _known(self, name: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[Row]:
+        """Rows that are written once; one that is as it was read before is the same mapping as before."""
+        known, places = self._read[name], [columns.index(part) for part in _FROZEN[name]]
+        found: list[Row] = []
+        for row in rows:
+            identity = tuple(row[place] for place in places)
+            before = known.get(identity)
+            if before is None or before[0] != row:
+                before = known[identity] = (row, dict(zip(columns, row, strict=True)))
+            found.append(before[1])
+        return found
+
+    def _read_one(self, conn: sa.Connection, record: str) -> dict[str, list[Row]]:
+        return {
+            name: [dict(row) for row in conn.execute(query, {"record": record}).mappings()]
+            for name, query in _OF_ONE.items()
+        }
+
     def heard(self, link_key: str, remote_id: str) -> None:
         """A process has read this id in an answer and has ended its work on it: from now on it is written down (I4)."""
         self._remote_ids.add((link_key, remote_id))
@@ -119,9 +148,10 @@ class Judge:
     def _frozen(self, tables: Mapping[str, list[Row]], *, whole: bool) -> Iterator[str]:
         for name, key in _FROZEN.items():
             rows = tables.get(name, [])
-            now = {tuple(row[part] for part in key): tuple(map(_kept, row.values())) for row in rows}
+            now = {tuple(row[part] for part in key): row for row in rows}
             for identity in self._written[name] if whole else now:
-                if now.get(identity) != self._written[name].get(identity, now.get(identity)):
+                row, before = now.get(identity), self._written[name].get(identity)
+                if before is not None and row is not before and row != before:
                     yield f"the {name} {identity} is gone or no longer what was written"
             self._written[name] |= now
 
@@ -333,10 +363,6 @@ def _known_ids(tables: Mapping[str, list[Row]]) -> set[tuple[str, str]]:
 def _digest(row: Row) -> str:
     text = json.dumps([(name, _plain(value)) for name, value in sorted(row.items())])
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _kept(value: Any) -> Any:
-    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def _plain(value: Any) -> str:

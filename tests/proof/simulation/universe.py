@@ -67,7 +67,7 @@ WAITS: Final = (
 SETTLED_KINDS: Final = frozenset({"doubtful", "failed", "held", "refused", "retried", "stranded", "suspended"})
 
 #: The link of an update that was let go, and both mappings.
-MAY_SEND: Final = (
+MAY_SEND: Final = sa.text(
     "SELECT l.status, l.mapping_fingerprint AS of_link, r.mapping_fingerprint AS of_request"
     " FROM pushlink_push_attempt a JOIN pushlink_remote_link l ON l.slot_key = a.link_key"
     ' JOIN pushlink_push_request r ON r.attempt_id = a.id AND r."freeze" = a.freeze_count'
@@ -88,6 +88,8 @@ ON_ITS_WAY: Final = (
 WRITTEN_DOWN: Final = frozenset(
     {"create_active", "create_ambiguous", "create_terminal", "update_ambiguous", "link_suspended"}
 )
+
+CHANGE: Final = PERSON.update().where(PERSON.c.id == sa.bindparam("of")).values(name=sa.bindparam("name"))
 
 #: What is told when nothing came of it.
 NOTHING: Final = "nothing"
@@ -206,7 +208,7 @@ class Process:
     def _require_validated(self, attempt: str) -> None:
         """What may be sent now is for a usable link with the request's mapping (I10), or within its contract (I3)."""
         with self.database.engine.begin() as conn:
-            found = conn.execute(sa.text(MAY_SEND), {"id": attempt}).one_or_none()
+            found = conn.execute(MAY_SEND, {"id": attempt}).one_or_none()
             again = conn.execute(MAY_REPEAT, {"id": attempt}).one_or_none()
         if again is not None and again.last_checkpoint_at - again.first_io_at >= REPLAYED_FOR:
             raise AssertionError(f"the create {attempt} is let go again after the end of its replay contract")
@@ -251,6 +253,7 @@ class Universe:
         self.gone: set[str] = set()  # records whose remote record somebody deleted
         self.unheld: Counter[str] = Counter()
         self.stranded: list[str] = []
+        self._link_keys: dict[str, str] = {}
         self.trace: list[str] = []
         (directory / "secret").write_text("a secret of the simulation, long enough for anybody")
         settings = Settings(
@@ -360,9 +363,8 @@ class Universe:
     def save_as(self, record: str, tenant: str, name: str) -> str:
         """The host's transaction."""
         with self.engine.begin() as conn:
-            changed = conn.execute(PERSON.update().where(PERSON.c.id == record).values(name=name))
-            if changed.rowcount == 0:
-                conn.execute(PERSON.insert().values(id=record, name=name))
+            if conn.execute(CHANGE, {"of": record, "name": name}).rowcount == 0:
+                conn.execute(PERSON.insert(), {"id": record, "name": name})
             [outcome] = self.runtime.save(conn, "Person", record, user="u1", tenant=tenant)
         self.names[record] = name
         said = outcome.code if isinstance(outcome, Refused) else type(outcome).__name__
@@ -709,9 +711,14 @@ class Universe:
         return self.clock.now().timestamp()
 
     def _link_key(self, record: str) -> str:
-        with self.engine.begin() as conn:
-            query = sa.text("SELECT link_key FROM pushlink_push_slot WHERE source_record_id = :r")
-            return conn.execute(query, {"r": record}).scalar_one_or_none() or ""
+        if record not in self._link_keys:  # it never changes
+            with self.engine.begin() as conn:
+                query = sa.text("SELECT link_key FROM pushlink_push_slot WHERE source_record_id = :r")
+                found = conn.execute(query, {"r": record}).scalar_one_or_none()
+            if found is None:
+                return ""
+            self._link_keys[record] = found
+        return self._link_keys[record]
 
     def _owned_ids(self, request: WireRequest) -> list[str]:
         with self.engine.begin() as conn:
