@@ -167,6 +167,43 @@ def test_an_unsure_status_is_not_applied_only_together_with_its_body(status: int
 
 
 @pytest.mark.rule("PO-07")
+@pytest.mark.parametrize(
+    ("test", "shows"),
+    [
+        ({"pointer": "/error/code"}, False),
+        ({"pointer": "/error/code", "present": True}, True),
+        ({"pointer": "/error/code", "absent": False}, False),
+        ({"pointer": "/error/code", "in": ["busy"]}, True),
+        ({"pointer": "/error/code", "regex": "^busy$"}, True),
+        ({"pointer": "/other", "present": False}, False),
+        ({"pointer": "/other", "absent": True}, False),
+        ({"header": "Retry-After", "equals": "30"}, False),
+    ],
+)
+def test_what_stands_in_the_body_is_told_apart_from_what_is_missing_there(test: dict[str, Any], shows: bool) -> None:
+    """A 503 is not applied when its body shows something; a header, or nothing at a place, may be anybody's."""
+    reply = answer(503, BUSY, headers=(("retry-after", "30"),))
+    claimed = judge(reply, errors=[rule(when=[{"status": [503]}, test])])
+    assert (claimed.effect is Effect.NOT_APPLIED) is shows
+    assert holds(criterion(**test), reply)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"effect": "unknown", "disposition": "retry_at"},
+        {"effect": "unknown", "disposition": "reconcile", "wait": "5s"},
+        {"disposition": "reconcile"},
+        {"disposition": "terminal", "wait": "5s"},
+    ],
+    ids=["unknown and sent again", "unknown with a wait", "not applied and reconciled", "terminal with a wait"],
+)
+def test_a_rule_whose_parts_do_not_go_together_is_not_used(more: dict[str, Any]) -> None:
+    """What is unknown is reconciled, and only what is sent again waits."""
+    assert judge(answer(400, BUSY), errors=[rule(**more)]).row == "refused as invalid"
+
+
+@pytest.mark.rule("PO-07")
 @pytest.mark.parametrize("operation", list(Operation))
 def test_a_401_is_read_by_no_rule(operation: Operation) -> None:
     """Neither more nor less cautious: it was not applied, and the credential is refreshed once."""
@@ -306,6 +343,10 @@ def test_graphql_data_together_with_errors_is_unknown_whatever_is_declared(asser
         Disposition.RECONCILE,
         ("7",),
     )
+    unnamed = judge(answer(200, body({"data": {"make": None, "note": {"id": "9"}}, "errors": errors})), **made)
+    assert (unnamed.effect, unnamed.disposition) == (Effect.UNKNOWN, Disposition.RECONCILE)
+    refused = judge(answer(400, body({"data": {"make": {"id": "7"}}, "errors": errors})), **made)
+    assert refused.effect is Effect.NOT_APPLIED
     nothing = judge(answer(200, body({"data": {"make": None}, "errors": errors})), **made)
     assert (nothing.effect, nothing.disposition) == (Effect.NOT_APPLIED, Disposition.RETRY_AT)
     done = judge(answer(200, body({"data": {"make": {"id": "7"}}, "errors": []})), **made)
@@ -405,6 +446,9 @@ def test_gone_is_what_the_pack_says_and_needs_a_proven_credential(reply: StoredR
     ]
     known = judge(reply, UPDATE, History(credential_proven=True, canonical_id="7"), update={"deleted": gone})
     assert update_event(known) is UpdateEvent.REMOTE_GONE
+    assert (
+        known.row == f"declared deletion {next(at for at, one in enumerate(gone, 1) if holds(criterion(**one), reply))}"
+    )
     assert known.code is Code.REMOTE_GONE
     unproven = judge(reply, UPDATE, History(canonical_id="7"), update={"deleted": gone})
     assert (unproven.hold is Hold.CREDENTIAL) is needs_proof
@@ -487,6 +531,70 @@ def test_an_id_that_may_change_is_read_from_every_answer_to_an_update(
     create = {"response": {"id": [{"from": "$response.body#/id"}], "id_rule": {"mutable": True}}}
     verdict = judge(reply, UPDATE, history, update=merged, create=create)
     assert (update_event(verdict), verdict.remote_id, verdict.candidates) == (event, remote_id, candidates)
+
+
+# ------------------------------------------------------------------------------------- sessions, preconditions
+
+
+def test_a_session_is_over_when_the_remote_says_so_and_is_opened_anew_once() -> None:
+    """By what the profile declares; a rule that may claim nothing about an answer says nothing here either."""
+    over = {"pointer": "/code", "equals": "SESSION"}
+
+    def remote(*expired: dict[str, Any]) -> dict[str, Any]:
+        return {"session": {"prefetch": {"path": "/token", "capture": "X-Token", "expired": list(expired)}}}
+
+    told = answer(403, body({"code": "SESSION"}))
+    declared = remote({"status": [403], **over})
+    assert judge(told, remote=declared).disposition is Disposition.REAUTH_ONCE
+    assert judge(told, remote=declared).row == "session is over"
+    assert judge(answer(403, "{}"), remote=declared).row == "forbidden"
+    assert judge(told, remote=remote(over)).row == "forbidden"
+    again = History(credential_proven=True, reauthenticated=True)
+    assert judge(told, remote=declared, history=again).disposition is Disposition.PARK
+
+
+@pytest.mark.rule("D-24")
+@pytest.mark.parametrize(
+    ("kind", "status", "event"),
+    [
+        ("if_match_star", 412, UpdateEvent.REMOTE_GONE),
+        ("if_match_star", 428, UpdateEvent.REJECT),
+        ("etag", 412, UpdateEvent.REMOTE_CONFLICT),
+        ("etag", 428, UpdateEvent.REMOTE_CONFLICT),
+    ],
+)
+def test_a_precondition_that_does_not_hold_says_that_the_record_is_gone_or_changed(
+    kind: str, status: int, event: UpdateEvent
+) -> None:
+    """By its status, or by what the pack says beside it; a create has none, whatever its update asks for."""
+    on_fail = [{"status": [400], **CODE}]
+    update = {"precondition": {"kind": kind, "on_fail": on_fail}}
+    assert update_event(judge(answer(status), UPDATE, update=update)) is event
+    failed = UpdateEvent.REMOTE_GONE if kind == "if_match_star" else UpdateEvent.REMOTE_CONFLICT
+    declared = judge(answer(400, BUSY), UPDATE, update=update)
+    assert (update_event(declared), declared.row) == (failed, "precondition did not hold")
+    assert judge(answer(400, "{}"), UPDATE, update=update).row == "refused as invalid"
+    assert judge(answer(400, BUSY), CREATE, update=update).row == "refused as invalid"
+    assert judge(answer(412), CREATE, update=update).row == "precondition failed"
+
+
+@pytest.mark.parametrize(
+    ("refetch_once", "refetched", "event"),
+    [
+        (True, False, UpdateEvent.NOT_APPLIED),
+        (True, True, UpdateEvent.REMOTE_CONFLICT),
+        (False, False, UpdateEvent.REMOTE_CONFLICT),
+    ],
+)
+def test_a_stale_version_is_read_again_once_where_the_pack_allows_it(
+    refetch_once: bool, refetched: bool, event: UpdateEvent
+) -> None:
+    """Then it was changed by somebody else; another refusal is no stale version."""
+    update = {"precondition": {"kind": "etag", "source": "fresh_get", "refetch_once": refetch_once}}
+    history = History(credential_proven=True, canonical_id="7", refetched=refetched)
+    assert update_event(judge(answer(412), UPDATE, history, update=update)) is event
+    assert update_event(judge(answer(422), UPDATE, history, update=update)) is UpdateEvent.REJECT
+    assert update_event(judge(answer(409), UPDATE, history, update=update)) is UpdateEvent.REMOTE_CONFLICT
 
 
 # ------------------------------------------------------------------------------------------- versions, composites

@@ -241,6 +241,28 @@ def test_json_is_read_as_rfc_8259_allows() -> None:
     assert found("null", BODY) is Reason.ABSENT
 
 
+@pytest.mark.parametrize(
+    ("document", "is_written"),
+    [(2**3_000 - 1, True), (-(2**3_000) + 1, True), (2**3_000, False)],
+    ids=["the longest", "the longest below zero", "one bit more"],
+)
+def test_an_integer_is_written_up_to_its_bound(document: int, is_written: bool) -> None:
+    """Three bits for each of the digits that a number may have."""
+    assert (jsontext.problem(document) is None) is is_written
+
+
+@pytest.mark.parametrize("open_close", [("[", "]"), ('{"a":', "}")])
+def test_a_value_is_written_up_to_its_depth(open_close: tuple[str, str]) -> None:
+    """Lists and objects alike; the innermost counts as well."""
+    opening, closing = open_close
+
+    def nested(levels: int) -> Any:
+        return json.loads(opening * (levels - 1) + "[]" + closing * (levels - 1))
+
+    assert jsontext.problem(nested(32)) is None
+    assert jsontext.problem(nested(33)) == "it nests deeper than 32 levels"
+
+
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)))
 def test_what_is_written_is_read_back(document: Any) -> None:
     """Reading keeps texts, structure and the digits of numbers."""
@@ -357,6 +379,7 @@ def test_the_three_kinds_of_places_are_told_apart() -> None:
         ('{"matches": ["a1"]}', ("a1",)),
         ('{"matches": ["a1", 2, 3, "a1"]}', ("a1", "2", "3")),
         ('{"matches": [{"id": 1}, null, true, 1.5]}', ()),
+        ('{"matches": [["a1"], "a2"]}', ("a2",)),
         ('{"message": "no id here"}', ()),
         ("<html>", ()),
     ],

@@ -84,6 +84,17 @@ def test_an_idempotency_key_differs_by_operation_ordinal_version_body_and_secret
     assert len(keys) == 7
 
 
+def test_an_idempotency_key_is_a_uuid_whose_every_other_bit_comes_from_the_digest() -> None:
+    """Version 8 and the variant of RFC 9562 are six bits; each of the other 122 is set in some keys, not in all."""
+    keys = [uuid.UUID(create_idempotency_key(SECRET, link_key(SLOTS, "1"), ordinal)).int for ordinal in range(1, 99)]
+    ever, always = 0, (1 << 128) - 1
+    for key in keys:
+        ever, always = ever | key, always & key
+    fixed = 0xF << 76 | 0x3 << 62
+    assert always == 0x8 << 76 | 0x2 << 62
+    assert ever == (1 << 128) - 1 & ~fixed | always
+
+
 @pytest.mark.rule("ID-01", "C-040")
 @given(
     left=st.tuples(slot_ids, slot_ids, slot_ids, slot_ids, texts, texts),
@@ -194,6 +205,7 @@ def test_a_composite_id_is_injective_and_can_be_read_back(left: tuple[str, int],
         (KeyType.TEXT, b"7"),
         (KeyType.TEXT, None),
         (KeyType.TEXT, "\ud800"),
+        (KeyType.TEXT, "a\udfff"),
         (KeyType.TEXT, "a\x00b"),
         (KeyType.COMPOSITE, ("a",)),
         (KeyType.COMPOSITE, ("a", None)),
@@ -230,6 +242,21 @@ def test_a_text_that_is_not_canonical_is_no_record_id(key_type: KeyType, text: s
     """Two spellings of one id would be two keys."""
     with pytest.raises(CallerError):
         read_record_id(key_type, text, parts=PARTS if key_type is KeyType.COMPOSITE else ())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("u1:a,i1:1", "component 1 does not start with 't' and a length"),
+        ("t1:a,t1:1", "component 2 does not start with 'i' and a length"),
+        ("t2:a,i1:1", "component 1 does not end where its length says"),
+        ("t1:a,i2:1", "component 2 does not end where its length says"),
+    ],
+)
+def test_a_component_that_cannot_be_read_is_named_by_its_place(text: str, said: str) -> None:
+    """Counted from one, for the person who typed it."""
+    with pytest.raises(CallerError, match=said):
+        read_record_id(KeyType.COMPOSITE, text, parts=PARTS)
 
 
 def test_a_short_deployment_secret_derives_nothing() -> None:

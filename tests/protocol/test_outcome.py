@@ -414,6 +414,14 @@ def test_a_returned_attempt_never_comes_back_too_early(count: int, jitter: int, 
     assert delay_ms(verdict, retry, count, jitter) >= max(plain, (asked or 0) * 1000)
 
 
+def test_jitter_is_a_permille_of_the_delay_and_a_tenth_of_that_of_what_was_asked_for() -> None:
+    """From none to all of it."""
+    retry = Retry()
+    assert [backoff_ms(retry, 1, jitter) for jitter in (0, 500, 1_000)] == [4_000, 6_000, 8_000]
+    asked = create(429, headers=(("retry-after", "100"),))
+    assert [delay_ms(asked, retry, 0, jitter) for jitter in (0, 500, 1_000)] == [100_000, 105_000, 110_000]
+
+
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 def test_a_gateways_answer_after_the_origin_stored_the_record_is_unknown(status: int) -> None:
     """A retry hint of a gateway is no proof that the origin did nothing."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from protocol.examples import action, profile, values
 from pushlink.errors import Code, ConfigurationError
+from pushlink.protocol import paths
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.paths import join_url, last_literal, render_path, same_route, template_problem
 from pushlink.protocol.render import render_create, render_update, update_path
@@ -155,6 +156,31 @@ def test_a_record_field_can_never_set_a_route(field: str) -> None:
         updated = render_update(action(update={"path": template}), profile(), values(name="n"), "1")
         assert isinstance(updated, RenderFailure)
         assert updated.code is Code.PATH_UNUSABLE
+
+
+def test_a_variable_may_have_one_letter() -> None:
+    """An association, or a variable of a profile, is called what its pack calls it."""
+    assert template_problem("/{t}/things", allowed=frozenset("t")) is None
+    assert render_path("/{t}/things", {"t": "9"}, base_url=BASE) == "/9/things"
+
+
+@pytest.mark.rule("GT-14")
+@pytest.mark.parametrize(
+    ("template", "path", "keeps"),
+    [
+        ("/a/{x}", "/a/b", True),
+        ("/a/{x}?q=1", "/a/b?q=1", True),
+        ("/a/{x}", "/a/b/c", False),
+        ("/a/{x}", "/b/b", False),
+        ("/a/..", "/a/..", False),
+        ("/a/%2e", "/a/%2e", False),
+    ],
+)
+def test_a_rendered_path_is_compared_with_its_template_whatever_was_refused_before(
+    template: str, path: str, keeps: bool
+) -> None:
+    """A second look behind the checks of the template and of each value, for the day on which one of them errs."""
+    assert paths._keeps_route(template, path, {"x": "b"}) is keeps
 
 
 @pytest.mark.parametrize("template", ["/", "/things", "/things/", "/a/b-c_d.~e!$&'()*+,;=:@", "/x?y=1&z=%20", "/a%20b"])

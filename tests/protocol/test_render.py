@@ -102,6 +102,13 @@ def test_a_linter_and_the_gate_see_the_same_overlap() -> None:
     assert len(target_problems(contract.mappings, "update")) == 1
 
 
+def test_an_overlap_names_both_targets_and_the_whole_body_in_words() -> None:
+    """The empty pointer would read as nothing at all."""
+    whole, part = {"source": "a", "target": ""}, {"source": "b", "target": "/x"}
+    said = [target_problems(action(mappings=[*both]).mappings, "create") for both in ((whole, part), (part, whole))]
+    assert said == [("/x and (all) write the same place",), ("(all) and /x write the same place",)]
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -132,7 +139,8 @@ def test_values_go_to_the_insertion_point_of_the_envelope(body: dict[str, Any], 
     ],
 )
 def test_a_mapping_never_overwrites_a_literal_of_the_envelope(body: dict[str, Any]) -> None:
-    """What does not fit the skeleton is a fault of the pack."""
+    """What does not fit the skeleton is a fault of the pack, and the refusal names the target."""
+    assert refusal(action(create={"body": body}), values(name="n")).evidence == {"target": "/name"}
     assert refusal(action(create={"body": body}), values(name="n")).code is Code.MAPPING_UNUSABLE
 
 
@@ -205,6 +213,7 @@ def test_a_header_of_the_transport_the_credential_or_the_body_cannot_be_declared
 @pytest.mark.parametrize("value", ["", " x", "x ", "a\r\nX: y", "a\nb", "a\x00", "ä", "a\tb", "x" * 8_193])
 def test_a_header_value_is_visible_ascii_or_nothing_is_frozen(value: str) -> None:
     """A value that a library would refuse after the checkpoint is refused before the reservation."""
+    assert header_problem("X-A", "x" * 8_192) is None
     assert refusal(action(create={"headers": {"X-A": value}}), values(name="n")).code is Code.FREEZE_FAILED
 
 

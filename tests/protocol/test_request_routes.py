@@ -83,10 +83,11 @@ def test_a_parameter_follows_a_query_that_the_template_has_already() -> None:
     assert render_path("/t?a=1", {}, base_url=BASE, query={"b": "2"}) == "/t?a=1&b=2"
 
 
-@pytest.mark.parametrize("text", ["{missing}", "{none}", "{empty}"])
+@pytest.mark.parametrize("text", ["{missing}", "{none}", "{empty}", "{low}", "{high}"])
 def test_a_parameter_without_a_value_renders_nothing(text: str) -> None:
-    """An empty parameter would ask for something else."""
-    failure = render_path("/t", {"none": None, "empty": ""}, base_url=BASE, query={"a": text})
+    """An empty parameter would ask for something else, and half a character for nothing."""
+    variables = {"none": None, "empty": "", "low": "a\ud800", "high": "a\udfff"}
+    failure = render_path("/t", variables, base_url=BASE, query={"a": text})
     assert isinstance(failure, RenderFailure)
 
 
@@ -111,6 +112,8 @@ def test_a_route_is_the_same_only_with_the_same_query_and_quoting() -> None:
         return BASE, update_route(action(update=update), remote)
 
     plain = route(path="/{realm}/{remote_id}")
+    assert plain == (BASE, "/9/{remote_id}")
+    assert route(path="/{remote_id}", key_quoting="odata_guid") == (BASE, "/{remote_id}#odata_guid")
     assert same_route(plain, route(path="/9/{remote_id}"))
     assert not same_route(plain, route(path="/{realm}/{remote_id}", query={"v": "1"}))
     assert not same_route(plain, route(path="/{realm}/{remote_id}", key_quoting="odata_string"))

@@ -174,6 +174,23 @@ def test_what_cannot_be_said_exactly_is_refused_and_never_guessed(value: SourceV
     refused(value, **encode)
 
 
+@pytest.mark.parametrize("target", ["/f", ""])
+@pytest.mark.parametrize("of", [{"source": "f"}, {"source": None, "constant": "x"}])
+def test_a_refusal_says_what_cannot_be_sent_and_where_to(of: dict[str, Any], target: str) -> None:
+    """In words where there is no field, or no pointer."""
+    result = encode_value(mapping(**of, target=target, encode={"epoch": "s"}), values(f="x"))
+    assert isinstance(result, RenderFailure)
+    what = "field 'f'" if of["source"] else "a constant"
+    assert result.message.startswith(f"The value of {what} cannot be sent to {target or 'the whole body'}: ")
+
+
+def test_a_zone_may_be_off_by_an_odd_number_of_minutes() -> None:
+    """RFC 3339 writes minutes, whatever their number; what is off by seconds as well, as Liberia was, it cannot say."""
+    then = dt.datetime(1990, 1, 1, tzinfo=dt.UTC)
+    assert encoded(then, datetime="rfc3339", zone="Asia/Kathmandu") == "1990-01-01T05:45:00+05:45"
+    refused(dt.datetime(1960, 1, 1, tzinfo=dt.UTC), datetime="rfc3339", zone="Africa/Monrovia")
+
+
 @pytest.mark.parametrize(
     "encode",
     [{"epoch": "s"}, {"date": "%Y"}, {"enum_map": {"x": 1}}, {"minor_units": 2}, {"join": ","}, {"bool_map": {}}],

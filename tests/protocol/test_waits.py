@@ -92,12 +92,31 @@ def test_a_wait_may_be_fixed_or_until_the_day_ends_and_is_capped() -> None:
     midnight = limit({"until": "utc_midnight"})
     assert throttle_ms(midnight, answer(429), NOW) == 30_001
     assert throttle_ms(midnight, answer(429)) is None
+    assert throttle_ms(midnight, answer(429), NOW.replace(microsecond=1)) == 30_000
     dated = answer(429, headers=(("date", "Sun, 01 Mar 2026 23:59:59 GMT"),))
     assert throttle_ms(midnight, dated, NOW) == 1_001
     for wait in ({"fixed": "2d"}, {"header": "A", "unit": "seconds"}, {"header": "B", "unit": "epoch_s"}):
         reply = answer(429, headers=(("a", "999999"), ("b", str(EPOCH + 999_999))))
         assert throttle_ms(limit(wait, cap="1h"), reply, NOW) == 3_600_000
     assert throttle_ms(limit(cap="5s"), answer(429, headers=(("retry-after", "9"),))) == 5_000
+
+
+@pytest.mark.parametrize(
+    ("place", "is_used"),
+    [
+        ({"fixed": "5s"}, True),
+        ({"fixed": "5s", "unit": "seconds"}, False),
+        ({"fixed": "5s", "regex": "^([0-9])$"}, False),
+        ({"until": "utc_midnight", "unit": "seconds"}, False),
+        ({"header": "X-Reset"}, False),
+        ({"header": "X-Reset", "pointer": "/wait", "unit": "seconds"}, False),
+        ({}, False),
+    ],
+)
+def test_a_place_whose_parts_do_not_go_together_is_not_used(place: dict[str, Any], is_used: bool) -> None:
+    """It says one thing in one place; `Retry-After` decides then."""
+    reply = answer(429, '{"wait": 5}', headers=(("x-reset", "5"), ("retry-after", "9")))
+    assert throttle_ms(limit(place), reply, NOW) == (5_000 if is_used else 9_000)
 
 
 def test_a_moment_is_read_against_the_answer_s_own_date() -> None:

@@ -102,6 +102,7 @@ class Session:
         self.items = session.items
         for name in self._place.beside:
             importlib.import_module(name)
+        self._set_up_shared()
         self._functions = _functions_in(self._place.folder)
         gc.freeze()
         _, said = forked(self._trace, cpu_s=36_000)
@@ -113,6 +114,17 @@ class Session:
         sys.stderr.write(f"{len(self.items)} tests traced, {len(self.lines.slow)} of them are too slow\n")
         self._work(self)
         return True
+
+    def _set_up_shared(self) -> None:
+        """Run a test for every fixture of the whole session, such as a migrated database: each child has it then."""
+        seen: set[str] = set()
+        for item in self.items:
+            fixtures = item._fixtureinfo.name2fixturedefs
+            shared = {name for name, found in fixtures.items() if found[-1].scope == "session"}
+            elsewhere = next((one for one in self.items if one.path != item.path), None)
+            if shared - seen and elsewhere is not None:
+                seen |= shared
+                runtestprotocol(item, log=False, nextitem=elsewhere)
 
     def _trace(self) -> bytes:
         trace_tests(self.lines, len(self.items), self._place.folder, lambda number: self._passes(number, None))
