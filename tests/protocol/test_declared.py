@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import pytest
+from pydantic import Field
 
 from pushlink.protocol.declared import LATER, Contract, write_whole
 
@@ -10,6 +11,10 @@ from pushlink.protocol.declared import LATER, Contract, write_whole
 class Inner(Contract):
     old: int = 1
     new: Annotated[int, LATER] = 0
+
+
+class Spelled(Contract):
+    of_python: Annotated[int, Field(alias="of-packs")] = 0
 
 
 class Outer(Contract):
@@ -30,3 +35,7 @@ def test_a_field_of_a_later_release_is_written_only_where_it_says_something() ->
         "named": {"a": {"old": 1}, "b": {"old": 1, "new": 3}},
         "text": "t",
     }
+
+
+def test_a_contract_is_written_as_packs_spell_it() -> None:
+    assert write_whole(Spelled(of_python=1)) == {"of-packs": 1}

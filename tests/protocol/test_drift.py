@@ -136,6 +136,30 @@ def test_a_new_namespace_beside_more_than_names_refuses(
     assert surfaces == {other[1], S.NAMESPACE if names_only else S.NAMESPACE_AND_MORE}
 
 
+def test_a_new_namespace_beside_every_other_name_is_benign() -> None:
+    """As many names as there are: still nothing but names."""
+    renamed = named(namespace="other", flow_version="2", flow="Other", profile="other")
+    now = replace(renamed, seen=frozenset({S.USER_DEACTIVATED, S.ORPHANED}))
+    hits = {hit.surface for hit in classify(FROZEN, now)}
+    assert S.NAMESPACE in hits
+    assert len(hits) == 6
+
+
+@pytest.mark.rule("D-26")
+@pytest.mark.parametrize("waiver", ["credential_ref", "endpoint", "credential_generation"])
+def test_a_waiver_holds_within_one_remote_tenant_alone(waiver: str) -> None:
+    """Another declared scope is another tenant, whatever was promised; a route does not depend on it."""
+    surface = {"credential_ref": S.CREDENTIAL_REF, "endpoint": S.ENDPOINT}.get(waiver, S.CREDENTIAL_GENERATION)
+    here = replace(FROZEN, credential_generation="2") if waiver == "credential_generation" else printed(surface)
+    elsewhere = replace(here, fingerprints={**here.fingerprints, S.DESTINATION: Digest("other1:0")})
+    for now, link in ((here, L.USABLE), (elsewhere, L.REFUSE)):
+        [verdict] = [hit.link for hit in classify(FROZEN, now, Waivers(**{waiver: True})) if hit.surface is surface]
+        assert verdict is link
+    path = replace(elsewhere, fingerprints={**elsewhere.fingerprints, S.UPDATE_PATH: Digest("other1:0")})
+    hits = classify(FROZEN, path, Waivers(update_path_same_route=True))
+    assert [hit.link for hit in hits if hit.surface is S.UPDATE_PATH] == [L.USABLE]
+
+
 def test_every_difference_is_a_hit_and_the_strictest_decides() -> None:
     """All rows are found at once, in order; the strictest of each column speaks, with the hit that brought it."""
     now = replace(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from protocol.examples import SLOTS, action, answer
 from pushlink.protocol import jsontext
 from pushlink.protocol.contracts import ActionContract, Canonical, IdExtractor
-from pushlink.protocol.extract import extract_candidates, extract_id, extractor_problem, parse_place
+from pushlink.protocol.extract import extract_again, extract_candidates, extract_id, extractor_problem, parse_place
 from pushlink.protocol.identity import locator_key
 from pushlink.protocol.patterns import full_match, pattern_problem
 from pushlink.protocol.remoteids import Extracted, NoId, Reason, canonical_id, read_remote_id
@@ -251,6 +252,15 @@ def test_an_integer_is_written_up_to_its_bound(document: int, is_written: bool) 
     assert (jsontext.problem(document) is None) is is_written
 
 
+@pytest.mark.parametrize(
+    ("text", "is_written"),
+    [("9" * 1_000, True), ("9" * 1_001, False), ("1E+999", True), ("1E+1000", False), ("1E-999", True)],
+)
+def test_a_decimal_is_written_up_to_its_bound(text: str, is_written: bool) -> None:
+    """Its digits, and the zeros that its exponent would write."""
+    assert (jsontext.problem(Decimal(text)) is None) is is_written
+
+
 @pytest.mark.parametrize("open_close", [("[", "]"), ('{"a":', "}")])
 def test_a_value_is_written_up_to_its_depth(open_close: tuple[str, str]) -> None:
     """Lists and objects alike; the innermost counts as well."""
@@ -397,6 +407,25 @@ def test_a_duplicate_answer_names_candidates_and_nothing_more(body: str, candida
     assert isinstance(extract_id(contract, answer(409, body)), NoId)
 
 
+def test_a_composite_id_is_a_candidate_wherever_its_parts_stand() -> None:
+    """In a header as well: it is evidence for a person, and nobody adopts it."""
+    parts = [{"from": "$response.body#/a"}, {"from": "$response.header.X-B"}]
+    contract = action(create={"response": {"composite": {"parts": parts, "separator": "/"}}})
+    told = answer(409, '{"a": "1"}', headers=(("x-b", "2"),))
+    assert extract_candidates(contract, told) == ("1/2",)
+    assert extract_candidates(contract, answer(409, '{"a": "1"}')) == ()
+
+
+def test_an_update_s_answer_names_a_composite_id_by_its_body_alone() -> None:
+    """A header of it may name another resource, so a part that stands there says nothing about the record."""
+    for part, other in (("$response.body#/b", "1/2"), ("$response.header.X-B", None)):
+        parts = [{"from": "$response.body#/a"}, {"from": part}]
+        contract = action(create={"response": {"composite": {"parts": parts, "separator": "/"}}})
+        told = answer(200, '{"a": "1", "b": "2"}', headers=(("x-b", "2"),))
+        found = extract_again(contract, told, "7")
+        assert (found.canonical if isinstance(found, Extracted) else found) == other
+
+
 def test_candidates_are_bounded() -> None:
     """A page of ids is no evidence for a person."""
     contract = reading(candidates=[{"from": "$response.body#/m"}])
@@ -441,3 +470,12 @@ def test_a_hostile_text_cannot_make_a_pattern_run_for_long(pattern: str, text: s
     started = time.perf_counter()
     assert full_match(pattern, text) is None
     assert time.perf_counter() - started < 5
+
+
+def test_patterns_and_texts_may_be_as_long_as_their_bounds() -> None:
+    """The more open repeats a pattern has, the shorter its texts."""
+    assert pattern_problem("a" * 500) is None
+    assert pattern_problem("a" * 501)
+    for pattern, longest in (("a{9}", 9), ("a*", 8_192), ("a*a*", 8_192), ("a*a*a*", 512)):
+        assert full_match(pattern, "a" * longest)
+        assert not full_match(pattern, "a" * (longest + 1))

@@ -41,6 +41,7 @@ HOSTILE = (
     "a\x7f",
     "a\x85",
     "a\ud800",
+    "a\udfff",
     "//evil.example/x",
     "https://evil.example/",
     "x" * 20_000,
@@ -156,6 +157,19 @@ def test_a_record_field_can_never_set_a_route(field: str) -> None:
         updated = render_update(action(update={"path": template}), profile(), values(name="n"), "1")
         assert isinstance(updated, RenderFailure)
         assert updated.code is Code.PATH_UNUSABLE
+
+
+@pytest.mark.parametrize("template", ["/things/{", "/things/}", "/things/{}", "/{{remote_id}}"])
+def test_braces_that_do_not_pair_are_called_so(template: str) -> None:
+    """Either of them alone, or none of the two around a name."""
+    assert template_problem(template, allowed=frozenset({"remote_id"})) == "its braces do not pair"
+
+
+def test_a_path_may_be_as_long_as_its_bound() -> None:
+    """And not a byte longer."""
+    template, room = "/things/{remote_id}", paths.PATH_BYTES_MAX - len("/things/")
+    assert isinstance(render_path(template, {"remote_id": "x" * room}, base_url=BASE), str)
+    assert isinstance(render_path(template, {"remote_id": "x" * (room + 1)}, base_url=BASE), RenderFailure)
 
 
 def test_a_variable_may_have_one_letter() -> None:

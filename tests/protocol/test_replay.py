@@ -121,8 +121,17 @@ def test_a_certificate_is_about_everything_that_a_create_says() -> None:
     assert len({contract_digest(contract) for contract in (base, *others)}) == len(others) + 1
 
 
+def test_a_certificate_of_the_first_release_still_counts() -> None:
+    """The digest is pinned: what a create says, as packs spell it, without its defaults."""
+    assert contract_digest(keyed()) == "sha256:d4dd502f70f2f5cc23f7d9772ee1ad3af64465752b4c7ae96e69bb62faae8f2f"
+
+
 def test_what_is_declared_has_a_class_for_people() -> None:
     """And a create that declares nothing has the last one."""
     assert (classes_of(create()), has_contract(create())) == (("R7 none",), False)
     assert classes_of(keyed()) == ("R1 key",)
     assert classes_of(create(repeat=Repeat(kind="upsert"))) == ("R3 upsert",)
+    duplicate: dict[str, Any] = {"conflict": [{"when": [{"status": [409]}], "policy": "adopt_if_stamp"}]}
+    assert classes_of(action(create=duplicate).create) == ("R4 conflict that names the record",)
+    duplicate["conflict"][0].pop("policy")
+    assert classes_of(action(create=duplicate).create) == ("R7 none",)

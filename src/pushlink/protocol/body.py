@@ -126,7 +126,7 @@ def _tree(
     """The skeleton with the mapped and the placed values in it."""
     root: _Node = copy.deepcopy(body.envelope) if body.envelope is not None else {}
     base = jsontext.segments(body.insert_at)
-    count = len(placed)
+    says_something = bool(placed)
     for mapping in chosen:
         value = encode_value(mapping, values)
         if isinstance(value, RenderFailure):
@@ -142,11 +142,11 @@ def _tree(
             root = value
         elif problem := _place(root, path, value):
             return _failure(Code.MAPPING_UNUSABLE, f"The target does not fit the envelope: {problem}.", mapping.target)
-        count += 1
+        says_something = True
     for target, literal in placed:
         if problem := _place(root, base + jsontext.segments(target), literal):
             return _failure(Code.MAPPING_UNUSABLE, f"The association does not fit the envelope: {problem}.", target)
-    if not count:
+    if not says_something:
         return _failure(Code.MAPPING_UNUSABLE, f"The outbound mappings produce no body for this {operation}.")
     return root
 

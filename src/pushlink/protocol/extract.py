@@ -173,16 +173,13 @@ def _is_in_body(extractor: IdExtractor) -> bool:
 
 
 def _look(extractors: Iterable[IdExtractor], reply: StoredReply, *, with_lists: bool = False) -> Iterator[_Texts]:
-    """What each extractor finds; the body is parsed once, and only if it is there whole. An id is never a list."""
-    body: Parsed | NoId = None
-    is_parsed = False
+    """What each extractor finds; a body is read only if it is there whole. An id is never a list."""
     for extractor in extractors:
         place = parse_place(extractor.source)
         if place is None or extractor_problem(extractor):
             yield NoId(reason=Reason.RULE_UNUSABLE)
         elif place.kind == "body":
-            if not is_parsed:
-                body, is_parsed = read_body(reply), True
+            body = read_body(reply)
             if isinstance(body, NoId):
                 yield body
             else:

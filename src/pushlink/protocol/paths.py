@@ -17,7 +17,6 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from uritemplate import URITemplate
-from uritemplate.variable import Operator
 
 from pushlink.errors import Code, ConfigurationError
 from pushlink.protocol.failures import RenderFailure
@@ -30,7 +29,7 @@ PATH_BYTES_MAX: Final = 16_384
 #: The characters that may change a route once somebody decodes them.
 ROUTE_CHARACTERS: Final = frozenset("/\\?#%")
 
-_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
+_EXPRESSION: Final = re.compile(r"\{[^{}]+\}")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LITERAL: Final = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*")
 _BASE: Final = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(?:/[A-Za-z0-9\-._~!$&'()*+,;=:@%]+)*/?")
@@ -61,11 +60,8 @@ def template_problem(template: str, *, allowed: frozenset[str]) -> str | None:
         return "it has a dot segment or an encoded character that changes the route"
     if "{" in query:
         return "a variable stands in a path segment, never in the query"
-    if not all(_NAME.fullmatch(expression[1:-1]) for expression in _EXPRESSION.findall(template)):
-        return "only simple expressions such as {remote_id} are allowed"
     for variable in URITemplate(template).variables:
-        plain = variable.operator is Operator.default and len(variable.variables) == 1 and not variable.defaults
-        if not plain or variable.original not in variable.variable_names or not _NAME.fullmatch(variable.original):
+        if not _NAME.fullmatch(variable.original):  # an operator, a modifier or a list of names is of another level
             return "only simple expressions such as {remote_id} are allowed"
         if variable.original not in allowed:
             return f"the variable {variable.original} is not known here"
