@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -17,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from proof.figures import ROOT, table, write_section
-from proof.plain.book import FIGURES, Book, digest_of
+from proof.plain.book import FIGURES, Book, digest_of, files_in
 from proof.plain.changes import Change, changes_of
 from proof.plain.equivalent import reason, stale
-from proof.plain.trials import PROTOCOL, Outcome, Place, Session, collect, try_import
+from proof.plain.trials import PROTOCOL, Known, Outcome, Place, Session, collect, try_import
 
 #: Whose business the protocol is: these are quick, and the rest of a mutant's life is short.
 NEAR: Final = ("tests/protocol",)
@@ -72,8 +73,8 @@ class Run:
         if not todo:
             return
         inside = [change for change in todo if not change.is_static]
-        slow = collect(self._place, self._near, lambda session: self._try_all(session, book, inside))
-        self._import_all(self.book(), slow)
+        known = collect(self._place, self._near, lambda session: self._try_all(session, book, inside))
+        self._import_all(self.book(), known)
 
     def _meet_far(self, book: Book) -> None:
         todo = [change for change in self._todo(book) if not change.is_static]
@@ -86,12 +87,12 @@ class Run:
                 self._write(book, change, outcome)
         book.save()
 
-    def _import_all(self, book: Book, slow: frozenset[str]) -> None:
+    def _import_all(self, book: Book, known: Known) -> None:
         for change in self._in_time(self._todo(book)):
             outcome = Outcome(None, 0)
-            for tests in (self._killers_of(change.module, book), self._near):
+            for tests in (self._killers_of(change.module, book), self._tests_of(change.module, known)):
                 if tests and outcome.killed_by is None:
-                    outcome = try_import(self._place, change, tests, slow)
+                    outcome = try_import(self._place, change, tests, known.slow)
             self._write(book, change, outcome)
         book.save()
 
@@ -100,6 +101,14 @@ class Run:
         killers = [entry.killed_by or "" for entry in book.entries.values() if entry.module == module]
         files = Counter(killer.partition("::")[0] for killer in killers if "::" in killer)
         return [file for file, _ in files.most_common(2)]
+
+    def _tests_of(self, module: str, known: Known) -> list[str]:
+        """The files of near tests that run or import a module; all of them where there are none."""
+        asks = re.compile(rf"{re.escape(self._place.package)}(\.| import (.*, )?){module}\b")
+        files = [file for place in self._near for file in files_in(place)]
+        tests = [file for file in files if file.name.startswith("test_")]
+        naming = {file.as_posix() for file in tests if asks.search(file.read_text(encoding="utf-8"))}
+        return sorted({*known.files.get(module, ()), *naming}) or list(self._near)
 
     def _todo(self, book: Book) -> list[Change]:
         untried = {change.key for change in book.untried()}

@@ -85,11 +85,15 @@ class Book:
         return entry is not None and (entry.killed_by is not None or entry.tests in {self._tests, self._more})
 
 
+def files_in(place: str) -> list[Path]:
+    """The test files of one place, which is a file or a folder."""
+    return [Path(place)] if Path(place).is_file() else sorted(Path(place).rglob("*.py"))
+
+
 def digest_of(paths: Sequence[str]) -> str:
     """One digest of all test files in these places, which are named from the root of the project."""
     total = hashlib.sha256()
     for place in paths:
-        files = [Path(place)] if Path(place).is_file() else sorted(Path(place).rglob("*.py"))
-        for file in files:
+        for file in files_in(place):
             total.update(file.as_posix().encode() + b"\0" + file.read_bytes())
     return total.hexdigest()[:16]

@@ -87,6 +87,14 @@ class Outcome:
     tests: int
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What one run has found out: the tests that are left out, and the files whose tests run a module."""
+
+    slow: frozenset[str]
+    files: dict[str, list[str]]
+
+
 class Session:
     """A pytest run that collects once, and then tries mutants instead of running its tests."""
 
@@ -135,9 +143,13 @@ class Session:
         reports = runtestprotocol(self.items[number], log=False, nextitem=after)
         return not any(report.failed for report in reports)
 
-    def slow(self) -> frozenset[str]:
-        """The names of the tests that are left out."""
-        return frozenset(self.items[number].nodeid for number in self.lines.slow)
+    def known(self) -> Known:
+        """What a process needs to know that cannot see this one."""
+        files: defaultdict[str, set[str]] = defaultdict(set)
+        for (module, _), numbers in self.lines.tests.items():
+            files[module].update(self.items[number].nodeid.partition("::")[0] for number in numbers)
+        slow = frozenset(self.items[number].nodeid for number in self.lines.slow)
+        return Known(slow, {module: sorted(found) for module, found in files.items()})
 
     def tests_of(self, change: Change) -> list[int]:
         """The tests that execute a line of this mutant, in the order in which it meets them."""
@@ -157,8 +169,8 @@ class Session:
         path = self._place.path(change.module)
         pairs = functions_changed(path.read_text(encoding="utf-8"), str(path), change.at)
         live = [(one, new) for old, new in pairs for one in self._functions[_name(old)] if one.__code__ == old]
-        if not live:
-            return None
+        if not live:  # its function was over when the tests were collected, or none of them imports its module
+            return None if f"{self._place.package}.{change.module}" in sys.modules else Outcome(None, 0)
         if not (tests := self.tests_of(change)):
             return Outcome(None, 0)
 
@@ -181,21 +193,21 @@ class Session:
         return Outcome(killed or None, len(tests))
 
 
-def collect(place: Place, tests: Sequence[str], work: Callable[[Session], None]) -> frozenset[str]:
-    """Collect these tests in a process of its own, and do the work there; the names of those that are too slow."""
+def collect(place: Place, tests: Sequence[str], work: Callable[[Session], None]) -> Known:
+    """Collect these tests in a process of its own, and do the work there."""
     session = Session(place, work)
 
     def run() -> bytes:
         with traced(place.folder, session.lines.of_import):
             code = pytest.main([*QUICK, *tests], plugins=[session])
-        return pickle.dumps((int(code), session.slow()))
+        return pickle.dumps((int(code), session.known()))
 
     _, said = forked(run, cpu_s=FOR_EVER_S)
-    code, slow = pickle.loads(said)  # noqa: S301  what our own child wrote
+    code, known = pickle.loads(said)  # noqa: S301  what our own child wrote
     if code:
         msg = f"the tests could not be collected, or fail before anything was changed: pytest ended with {code}"
         raise RuntimeError(msg)
-    return slow
+    return known
 
 
 def try_import(place: Place, change: Change, tests: Sequence[str], left_out: frozenset[str]) -> Outcome:
@@ -205,7 +217,10 @@ def try_import(place: Place, change: Change, tests: Sequence[str], left_out: fro
     def trial() -> bytes:
         path = place.path(change.module)
         code = compiled(changed(path.read_text(encoding="utf-8"), change.at), str(path))
-        sys.meta_path.insert(0, _Importer(f"{place.package}.{change.module}", path, code))
+        try:  # before pytest is there, whose own importer would look for the file
+            _Importer(f"{place.package}.{change.module}", path, code).import_module()
+        except Exception:  # noqa: BLE001  whatever it is, it has been noticed
+            return b"1 0 "
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
@@ -276,6 +291,11 @@ class _Importer(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def __init__(self, name: str, path: Path, code: CodeType) -> None:
         self._name, self._path, self._code = name, path, code
+
+    def import_module(self) -> None:
+        sys.meta_path.insert(0, self)
+        importlib.import_module(self._name)
+        sys.meta_path.remove(self)
 
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> Any:
         if fullname != self._name:
