@@ -16,12 +16,18 @@ from pushlink.protocol.associations import (
     Reference,
     association_fields,
     carried_by,
+    due_call,
     find_cycle,
+    is_only_updated,
+    read_called,
     read_vector,
     remote_ids,
     vector_document,
+    write_called,
     write_vector,
 )
+from pushlink.protocol.body import complete_json
+from pushlink.protocol.contracts import Body
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.render import render_create, render_fetch, render_update
 from pushlink.protocol.snapshots import FrozenRequest, LinkKey
@@ -187,6 +193,52 @@ def test_a_call_without_a_body_has_no_media_type() -> None:
     assert (request.body, request.headers) == (b"", ())
     unknown = render_call(contract, profile(), "parent", "1", other_id=None)
     assert isinstance(unknown, RenderFailure)
+
+
+def test_a_call_is_due_until_it_was_made_for_this_very_record() -> None:
+    """In the order of the vector; only what is said by a call of its own, and not what the record lacks."""
+    inline = reference("owner", "create_inline")
+    first, second = reference("parent", "call_after"), reference("friend", "call_after", record_id="8")
+    vector = (None, inline, first, second)
+    assert due_call(vector, {}) is first
+    assert due_call(vector, {"parent": "7"}) is second
+    assert due_call(vector, {"parent": "6"}) is first
+    assert due_call(vector, {"parent": "7", "friend": "8"}) is None
+    assert due_call((None, inline), {}) is None
+
+
+def test_what_was_called_reads_back_and_a_row_of_before_has_none() -> None:
+    called = {"parent": "7", "friend": "8"}
+    assert read_called(write_called(called)) == called
+    assert read_called(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("modes", "leaves"),
+    [
+        (["update_only"], True),
+        (["create_inline", "update_only"], True),
+        (["create_inline", "call_after"], False),
+        ([], False),
+    ],
+)
+def test_a_create_leaves_to_an_update_what_only_an_update_says(modes: list[str], leaves: bool) -> None:
+    vector = (None, *(reference(f"r{at}", mode) for at, mode in enumerate(modes)))
+    assert is_only_updated(vector) is leaves
+
+
+def test_a_body_that_was_written_before_takes_more_values_at_its_insertion_point() -> None:
+    """Its digits stay as they were; what stands there already, and what is no JSON, is left alone."""
+    body = Body.model_validate_json('{"insert_at": "/data"}')
+    before = b'{"data":{"price":19.90}}'
+    assert complete_json(body, before, [("/parent", "8")]) == b'{"data":{"price":19.90,"parent":"8"}}'
+    taken = complete_json(body, before, [("/price", "8")])
+    assert isinstance(taken, RenderFailure)
+    assert (taken.code, taken.evidence) == (Code.FREEZE_FAILED, {"target": "/price"})
+    form = Body.model_validate_json('{"encoding": "form"}')
+    refused = complete_json(form, b"a=1", [("/parent", "8")])
+    assert isinstance(refused, RenderFailure)
+    assert refused.evidence == {}
 
 
 # ------------------------------------------------------------------------------------------------ circles

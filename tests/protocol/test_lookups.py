@@ -12,11 +12,11 @@ from pushlink.errors import Code
 from pushlink.protocol.contracts import ActionContract, LookUp
 from pushlink.protocol.evidence import StoredReply, WireError
 from pushlink.protocol.failures import RenderFailure
-from pushlink.protocol.lookup_verdicts import interpret_lookup
-from pushlink.protocol.lookups import LookUpRequest, Shown, read_lookup, render_lookup
+from pushlink.protocol.lookup_verdicts import code_before, interpret_lookup
+from pushlink.protocol.lookups import LookUpRequest, Shown, may_be_looked_up, read_lookup, render_lookup
 from pushlink.protocol.outcome import History, create_event, interpret
 from pushlink.protocol.replies import Disposition, Effect
-from pushlink.protocol.states import CreateEvent, Operation
+from pushlink.protocol.states import AttemptStatus, CreateEvent, Operation
 
 ID = [{"from": "$response.body#/id"}]
 JOB = {"path": "/jobs/{job}", "job": [{"from": "$response.body#/job"}], "id": ID}
@@ -40,6 +40,13 @@ def test_an_accepted_create_waits_only_where_a_look_up_is_declared_and_can_be_ma
     for other, reply in ((action(), told), (made, answer(202, "{}"))):
         parked = interpret(Operation.CREATE, other, profile(), reply, History())
         assert (parked.disposition, create_event(parked, has_mirror=True)) == (Disposition.PARK, CreateEvent.UNKNOWN)
+
+
+def test_only_a_create_whose_answer_is_stored_is_looked_up() -> None:
+    """And it waits for the reason that its answer gave."""
+    found = {(o, s) for o in Operation for s in AttemptStatus if may_be_looked_up(o, s)}
+    assert found == {(Operation.CREATE, AttemptStatus.POST_SENT)}
+    assert (code_before("async"), code_before("followup")) == (Code.ACCEPTED_PENDING, Code.APPLIED_UNIDENTIFIED)
 
 
 def test_a_status_may_be_declared_as_accepted_only() -> None:

@@ -133,5 +133,10 @@ def test_what_is_declared_has_a_class_for_people() -> None:
     assert classes_of(create(repeat=Repeat(kind="upsert"))) == ("R3 upsert",)
     duplicate: dict[str, Any] = {"conflict": [{"when": [{"status": [409]}], "policy": "adopt_if_stamp"}]}
     assert classes_of(action(create=duplicate).create) == ("R4 conflict that names the record",)
+    look_up = {"path": "/f", "query": {"s": "{stamp}"}, "match": "/s", "id": [{"from": "$response.body#/id"}]}
+    for consistency, said in (("strong", "R5 consistent look-up"), ("index", "R6 lagging look-up")):
+        found = action(create={"stamp": {}, "lookup": {**look_up, "consistency": consistency}}).create
+        assert classes_of(found) == (said,)
+        assert has_contract(found)
     duplicate["conflict"][0].pop("policy")
     assert classes_of(action(create=duplicate).create) == ("R7 none",)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protocol.examples import action, profile, values
 from pushlink.errors import Code
 from pushlink.protocol.failures import RenderFailure
-from pushlink.protocol.paths import join_url, read_variable, render_path, same_route
+from pushlink.protocol.paths import join_url, query_problem, read_variable, render_path, same_route
 from pushlink.protocol.render import render_create, update_route
 from pushlink.protocol.snapshots import FrozenRequest
 
@@ -81,6 +81,27 @@ def test_a_parameter_is_one_pair_whatever_it_holds(value: str) -> None:
 def test_a_parameter_follows_a_query_that_the_template_has_already() -> None:
     """Frozen templates of the first release may have a literal one."""
     assert render_path("/t?a=1", {}, base_url=BASE, query={"b": "2"}) == "/t?a=1&b=2"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("a", "x", None),
+        ("a", "", None),
+        ("a", "{v}", None),
+        ("$filter", "x y", None),
+        ("", "x", "a name or value is empty or holds a control character"),
+        ("a\n", "x", "a name or value is empty or holds a control character"),
+        ("a", "x\x00", "a name or value is empty or holds a control character"),
+        ("a", "x{v}", "a value is a literal or one whole placeholder"),
+        ("a", "x{", "a value is a literal or one whole placeholder"),
+        ("a", "x}", "a value is a literal or one whole placeholder"),
+        ("a", "{other}", "the variable other is not known here"),
+    ],
+)
+def test_a_parameter_is_a_literal_or_one_whole_placeholder(name: str, value: str, said: str | None) -> None:
+    """What a linter says of it."""
+    assert query_problem(name, value, allowed=frozenset({"v"})) == said
 
 
 @pytest.mark.parametrize("text", ["{missing}", "{none}", "{empty}", "{low}", "{high}"])

@@ -170,6 +170,15 @@ def test_the_headers_that_are_kept_are_those_that_some_contract_names() -> None:
     assert kept_headers(action(), profile()) == ALWAYS_KEPT
 
 
+def test_the_headers_of_a_version_and_of_a_session_are_kept() -> None:
+    """Where a read finds the version by itself, what says that it was stale, and that a session is over."""
+    on_fail = [{"status": [400], "header": "X-Stale"}]
+    versioned = action(update={"precondition": {"kind": "if_unmodified_since", "on_fail": on_fail}})
+    over = [{"status": [403], "header": "X-Over"}]
+    remote = profile(session={"prefetch": {"path": "/t", "capture": "X-T", "expired": over}})
+    assert set(kept_headers(versioned, remote)) == {*ALWAYS_KEPT, "last-modified", "x-stale", "x-over"}
+
+
 def test_one_number_of_a_header_that_holds_several() -> None:
     """The structured `RateLimit` header: its reset stands between others."""
     pattern = "^limit=[0-9]{1,6}, remaining=[0-9]{1,6}, reset=([0-9]{1,6})$"
