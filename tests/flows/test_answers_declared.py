@@ -15,7 +15,7 @@ from pushlink.protocol.evidence import StoredReply
 from pushlink.protocol.reinterpretation import is_same, reinterpret
 from pushlink.protocol.snapshots import ActionSnapshot, ProfileSnapshot
 from pushlink.protocol.states import Operation
-from pushlink.store.responses import read_replies
+from pushlink.store.responses import read_answers
 from pushlink.testing import verbs
 from pushlink.testing.collection import RemoteOptions
 from pushlink.testing.messages import creating, updating
@@ -328,7 +328,7 @@ def stored(stage: Stage, row: dict[str, Any]) -> tuple[Operation, ActionSnapshot
     [profile] = stage.rows("frozen_document", digest=request["profile_digest"])
     [action] = stage.rows("frozen_document", digest=request["action_digest"])
     with stage.engine.begin() as conn:
-        [*replies] = read_replies(conn, stage.world.vault, row["attempt_id"])
+        [*replies] = read_answers(conn, stage.world.vault, row["attempt_id"])
     [reply] = [each.reply for each in replies if each.id == row["id"]]
     return (
         Operation(attempt["operation"]),

@@ -8,7 +8,7 @@ import pytest
 
 from flows.stage import Stage
 from migration import adoptions, moves, slots
-from pushlink.operations.reads import Listing, Moment, history
+from pushlink.operations.reads import Moment, Page, history
 
 
 def lines(stage: Stage, record_id: str = "1", limit: int = 200) -> list[Moment]:
@@ -17,7 +17,7 @@ def lines(stage: Stage, record_id: str = "1", limit: int = 200) -> list[Moment]:
     page = None
     with stage.engine.begin() as conn:
         while True:
-            part: Listing[Moment] = history(conn, "Person", record_id, page=page, limit=limit)
+            part: Page[Moment] = history(conn, "Person", record_id, page=page, limit=limit)
             found += part.rows
             page = part.next_page
             if page is None:

@@ -13,10 +13,10 @@ from pushlink.errors import Code
 from pushlink.flows.claimed import ClaimedCreate
 from pushlink.flows.completing import Complete, Stop, complete_create
 from pushlink.flows.effects import Flow, Send, Tx
-from pushlink.flows.mirrors import MirrorDue
 from pushlink.flows.new_links import link_of
+from pushlink.flows.recording import record_answer
 from pushlink.flows.sending import answer_of, checkpoint_of, client_id_of, history_of, wire_request
-from pushlink.flows.step_items import Answer, ClaimGone, Granted, Permission, Recorded, Settle
+from pushlink.flows.step_items import Granted, Permission, Settle
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.protocol.associations import is_only_updated, read_vector
@@ -83,11 +83,7 @@ def push_create(claimed: ClaimedCreate, steps: Steps) -> Flow:
         look_for_after_ms=claimed.prospect.look_up_ms,
     )
     answer = replace(answer, is_partial=leaves_to_updates)
-    recorded = yield record_tx(answer, steps)
-    if isinstance(recorded, ClaimGone):
-        yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
-    elif isinstance(recorded, Recorded) and recorded.mirror is not None:
-        yield mirror_tx(recorded.mirror, steps)
+    yield from record_answer(answer, steps)
 
 
 def sendable(claimed: ClaimedCreate, world: World) -> ClaimedCreate | Move:
@@ -125,24 +121,6 @@ def judge_create(claimed: ClaimedCreate) -> Move | None:
     if not claimed.user_active and not attempt.in_doubt:
         return _stop(claimed, CreateEvent.GIVE_BACK, Code.AUTHORITY_UNAVAILABLE, {}, hold=Hold.USER_INACTIVE)
     return None
-
-
-def record_tx(answer: Answer, steps: Steps) -> Tx:
-    """The answer's transaction; one that cannot be written for this row is at least kept as evidence (D-14)."""
-    key = answer.attempt.link_key
-    late = Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
-    return Tx(step=steps.record, item=answer, key=key, after_send=True, on_failure=late)
-
-
-def mirror_tx(due: MirrorDue, steps: Steps) -> Tx:
-    """The mirror's transaction; when it fails for this row, the row goes on to the write-back claim."""
-    key = due.attempt.link_key
-    return Tx(
-        step=steps.mirrors.mirror,
-        item=due,
-        key=key,
-        on_failure=Tx(step=steps.mirrors.mirror_failed, item=due, key=key, after_send=True),
-    )
 
 
 def writeback_of(request: RequestRow) -> WritebackSnapshot | None:

@@ -17,7 +17,7 @@ from pushlink.flows.step_items import Answer, InVain, LooksNoMore
 from pushlink.protocol.replies import Effect
 from pushlink.protocol.sealing import Plain
 from pushlink.protocol.states import UNSETTLED, CreateEvent
-from pushlink.store import attempts, decisions, lifecycle
+from pushlink.store import attempts, decisions, lifecycle, responses
 from pushlink.store.attempts import LookUpEnd, Wait
 from pushlink.store.lifecycle import Move
 
@@ -71,7 +71,7 @@ def _speaks_against(conn: sa.Connection, answer: Answer) -> bool:
     if decisions.forgot_sends(conn, row):
         return True
     disposed = decisions.read_disposed(conn, row.id)
-    answers = decisions.read_answers(conn, Plain(), row.id)  # of no body is anything asked here
+    answers = responses.read_answers(conn, Plain(), row.id)  # of no body is anything asked here
     return any(
         stored.effect in SAYS_DONE or (stored.candidate_id is not None and stored.candidate_id not in disposed)
         for stored in answers

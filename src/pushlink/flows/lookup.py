@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from pushlink.errors import Code, ProtocolViolation
 from pushlink.flows.claimed import ClaimedLookup, ClaimedStampLookup
-from pushlink.flows.create import mirror_tx, record_tx, writeback_of
+from pushlink.flows.create import writeback_of
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.flows.new_links import link_of
+from pushlink.flows.recording import record_answer
 from pushlink.flows.sending import health_of, throttle_of
-from pushlink.flows.step_items import Answer, ClaimGone, Recorded, Settle, Waiting
+from pushlink.flows.step_items import Answer, Settle, Waiting
 from pushlink.flows.steps import Steps
 from pushlink.ports import WireRequest
 from pushlink.protocol.contracts import LookUp
@@ -57,11 +58,7 @@ def look_up(claimed: ClaimedLookup, steps: Steps) -> Flow:
     if verdict.disposition is Disposition.LOOK_UP:
         yield Tx(step=steps.wait_again, item=_waiting(claimed, contract, verdict, answer), key=key, after_send=True)
         return
-    recorded = yield record_tx(answer, steps)
-    if isinstance(recorded, ClaimGone):
-        yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
-    elif isinstance(recorded, Recorded) and recorded.mirror is not None:
-        yield mirror_tx(recorded.mirror, steps)
+    yield from record_answer(answer, steps)
 
 
 def _contract(claimed: ClaimedLookup) -> LookUp:

@@ -22,7 +22,7 @@ from pushlink.protocol.snapshots import ActionSnapshot, AttemptId, ProfileSnapsh
 from pushlink.protocol.states import UNSETTLED
 from pushlink.store import attempts, requests, responses
 from pushlink.store.circuits import Place
-from pushlink.store.responses import KeptReply
+from pushlink.store.responses import StoredAnswer
 from pushlink.store.rows import AttemptRow, RequestRow
 
 
@@ -34,7 +34,7 @@ class LookUpDue:
     request: RequestRow
     profile: ProfileSnapshot
     action: ActionSnapshot
-    answer: KeptReply
+    answer: StoredAnswer
     name: str
 
 
@@ -52,7 +52,7 @@ def lookups_due(
     due: dict[AttemptId, LookUpDue] = {}
     for row in waiting:
         request = found.get(row.id)
-        answer = _answer(responses.read_replies(conn, world.vault, row.id), row.send_count)
+        answer = _answer(responses.read_answers(conn, world.vault, row.id), row.send_count)
         if request is None or answer is None:
             continue
         action, name = actions[request.action_digest], name_after(answer.verdict.get("effect"))
@@ -94,7 +94,7 @@ def stamp_lookups_due(
         prospect = hopeful.get(row.id)
         if prospect is None or prospect.look_up_ms is None:
             continue
-        replies = responses.read_replies(conn, world.vault, row.id)
+        replies = responses.read_answers(conn, world.vault, row.id)
         is_answered = row.claim_timeline == timeline and _asks_whose(_answer(replies, row.send_count))
         if row.status not in UNSETTLED and not is_answered:
             continue
@@ -159,11 +159,11 @@ def allowed_lookups(
     return list(found.values())
 
 
-def _asks_whose(answer: KeptReply | None) -> bool:
+def _asks_whose(answer: StoredAnswer | None) -> bool:
     return answer is not None and name_after(answer.verdict.get("effect")) == BY_STAMP
 
 
-def _misses(replies: Sequence[KeptReply]) -> int:
+def _misses(replies: Sequence[StoredAnswer]) -> int:
     """How many look-ups by the stamp found nothing, since the last answer of another kind."""
     count = 0
     for reply in reversed(replies):
@@ -182,7 +182,7 @@ def _may_wait(row: AttemptRow, claims_max: int, timeline: str) -> bool:
     )
 
 
-def _answer(replies: Sequence[KeptReply], send_ordinal: int) -> KeptReply | None:
+def _answer(replies: Sequence[StoredAnswer], send_ordinal: int) -> StoredAnswer | None:
     """The create's own answer to its last send, if it asked for a look-up."""
     own = [r for r in replies if r.send_ordinal == send_ordinal and not r.late and "look_up" not in r.verdict]
     return next((r for r in own if r.verdict.get("disposition") == Disposition.LOOK_UP), None)

@@ -18,6 +18,7 @@ from pushlink.errors import CallerError, Code
 from pushlink.flows.looking import SAYS_DONE
 from pushlink.flows.operating import Acting, Effects, move_attempt, named, require_consent
 from pushlink.flows.operating_again import show_create_paths
+from pushlink.flows.operating_ids import unowned_record
 from pushlink.flows.operating_reserve import reserve_wanted
 from pushlink.flows.replaying import Prospect, prospects
 from pushlink.flows.reserve import WAKE_CHANNEL
@@ -25,20 +26,19 @@ from pushlink.protocol import reinterpretation
 from pushlink.protocol.contracts import ActionContract
 from pushlink.protocol.drift import holds_create, stops_update
 from pushlink.protocol.extract import extract_id
-from pushlink.protocol.identity import locator_key
 from pushlink.protocol.outcome import Verdict
-from pushlink.protocol.remoteids import Extracted, read_remote_id
+from pushlink.protocol.remoteids import Extracted
 from pushlink.protocol.replay import Why
 from pushlink.protocol.replies import Effect
 from pushlink.protocol.sealing import UNREAD
 from pushlink.protocol.snapshots import ActionSnapshot, AttemptId, ProfileSnapshot, write_time
 from pushlink.protocol.states import KNOWN_LANES, CreateEvent, Hold, Lane, Operation
 from pushlink.protocol.verbs import settles_at
-from pushlink.store import attempts, decisions, links, requests, slots
+from pushlink.store import attempts, decisions, requests, responses, slots
 from pushlink.store.credential_states import CredentialKey, allow_credentials
-from pushlink.store.decisions import StoredAnswer
 from pushlink.store.dialect import notify
 from pushlink.store.lifecycle import Moved
+from pushlink.store.responses import StoredAnswer
 from pushlink.store.rows import AttemptRow, RequestRow, slots_of
 
 _UNCERTIFIED: Final = (
@@ -84,7 +84,7 @@ def absent(acting: Acting) -> Effects:
     """Somebody looked and there is no such record: the attempt ends, and may be superseded then (D-08)."""
     frozen = frozen_of(acting)
     require_settled(acting, frozen.profile)
-    answers = decisions.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
+    answers = responses.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
     refuse_named_ids(acting, frozen, answers)
     done = next((answer for answer in answers if answer.effect in SAYS_DONE), None)
     against = None if done is None else f"an answer of {write_time(done.received_at)} says that the record was made"
@@ -125,7 +125,7 @@ def replay(acting: Acting) -> Effects:
         message = f"It cannot be sent again: the contract's lifetime was over at {write_time(allowed.until)}."
         raise acting.refuse(message, because=Why.EXPIRED.value, replay_until=write_time(allowed.until))
     refuse_named_ids(
-        acting, frozen_of(acting), decisions.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
+        acting, frozen_of(acting), responses.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
     )
     acting.notes.append(f"The same bytes are sent once more, before {write_time(allowed.until)} or not at all.")
     return _moved(move_attempt(acting, CreateEvent.REPLAY_EXPLICIT, reason_code=Code.OPERATOR_DECISION, due=True))
@@ -139,7 +139,7 @@ def _prospect(acting: Acting) -> Prospect | None:
 def reinterpret(acting: Acting) -> Effects:
     """Read the stored answers again by the frozen contract: only when together they settle every send is it moved."""
     frozen = frozen_of(acting)
-    answers = decisions.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
+    answers = responses.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
     if unread := [answer for answer in answers if answer.unread is not None]:
         raise unreadable(acting, unread)
     verdicts = [read_again(Operation.CREATE, frozen, answer) for answer in answers]
@@ -169,7 +169,7 @@ def reinterpret(acting: Acting) -> Effects:
 def supersede(acting: Acting) -> Effects:
     """Free the key of a create that ended; with `reserve` the newest wanted version is reserved at once (AT-03)."""
     frozen = frozen_of(acting)
-    refuse_named_ids(acting, frozen, decisions.read_answers(acting.conn, acting.world.vault, acting.attempt.id))
+    refuse_named_ids(acting, frozen, responses.read_answers(acting.conn, acting.world.vault, acting.attempt.id))
     require_consent(acting)
     current = show_create_paths(acting, frozen.request)
     moved = move_attempt(acting, CreateEvent.SUPERSEDE)
@@ -236,7 +236,7 @@ def dispose(acting: Acting) -> Effects:
                 acting, CreateEvent.DISPOSE, reason_code=Code.DISPOSED, in_doubt=False, detail={"remote_id": named_id}
             )
         )
-    undisposed = named_ids(acting, frozen_of(acting), decisions.read_answers(acting.conn, acting.world.vault, row.id))
+    undisposed = named_ids(acting, frozen_of(acting), responses.read_answers(acting.conn, acting.world.vault, row.id))
     if named_id not in undisposed:
         raise acting.refuse("No late answer of this attempt names that id.", named=list(undisposed))
     acting.evidence["remote_id"] = named_id
@@ -342,26 +342,9 @@ def _ids_of(contract: ActionContract, answer: StoredAnswer) -> list[str]:
 
 
 def _free_id(acting: Acting, frozen: Frozen, text: str) -> str:
-    """The id, if it is one at this remote and no other live link has it; refused with both owners otherwise."""
-    found = read_remote_id(frozen.action.contract, text)
-    if not isinstance(found, Extracted):
-        raise CallerError(
-            f"That is no id at this remote: {found.reason}.",
-            evidence={"reason": found.reason.value},
-            next_step="copy the id exactly as the remote shows it",
-        )
-    slot = acting.subject.slot
-    key = locator_key(slots_of(slot), scope=frozen.profile.contract.destination_scope, canonical_id=found.canonical)
-    [owner] = links.read_locators(acting.conn, [key])
-    if owner is not None:
-        raise acting.refuse(
-            f"The remote record {text!r} belongs to {owner.source_object} {owner.source_record_id}.",
-            remote_id=text,
-            owner_link_id=owner.id,
-            owner_link_key=owner.link_key,
-            owner_record=f"{owner.source_object} {owner.source_record_id}",
-            claimed_by_link_key=slot.link_key,
-        )
+    """The id, if it is one at this remote and no other live link has it; refused otherwise."""
+    scope = frozen.profile.contract.destination_scope
+    found, _ = unowned_record(acting, frozen.action.contract, text, scope=scope, claimed_by=acting.subject.slot)
     return found.remote_id
 
 

@@ -11,13 +11,11 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from pushlink.errors import CallerError, Code
+from pushlink.errors import Code
 from pushlink.flows.operating import Acting, Effects, insert_due_update, move_attempt, open_update, require_consent
 from pushlink.flows.operating_again import show_create_paths
+from pushlink.flows.operating_ids import unowned_record
 from pushlink.protocol.drift import MAPPING_RULE
-from pushlink.protocol.identity import locator_key
-from pushlink.protocol.remoteids import Extracted, read_remote_id
-from pushlink.protocol.snapshots import LocatorKey
 from pushlink.protocol.states import (
     KNOWN_LANES,
     LEASED,
@@ -82,7 +80,9 @@ def revalidate(acting: Acting) -> Effects:
 def relocate(acting: Acting) -> Effects:
     """Point the link to another remote record, with a receipt of both locators."""
     link, text = acting.link, acting.decision.argument or ""
-    canonical, key = _locator(acting, text, link.destination_scope)
+    _, actions = acting.world.thaw(acting.conn, [], [link.action_digest])
+    contract = actions[link.action_digest].contract
+    found, key = unowned_record(acting, contract, text, scope=link.destination_scope, claimed_by=link)
     acting.evidence["locators"] = {
         "old": {"remote_id": link.remote_id, "locator_key": link.locator_key},
         "new": {"remote_id": text, "locator_key": key},
@@ -94,7 +94,7 @@ def relocate(acting: Acting) -> Effects:
         link_id=link.id,
         row_version=moved.row_version,
         remote_id=text,
-        remote_id_canonical=canonical,
+        remote_id_canonical=found.canonical,
         locator_key=key,
     )
     with _claiming_the_remote_record(acting):
@@ -135,7 +135,7 @@ def release_slot(acting: Acting) -> Effects:
 def _validation(acting: Acting, action: ActiveAction, row_version: int) -> Validation:
     link = acting.link
     scope = action.profile.destination_scope
-    canonical, key = _locator(acting, link.remote_id, scope, action)
+    found, key = unowned_record(acting, action.contract, link.remote_id, scope=scope, claimed_by=link)
     generation = acting.world.generation(action.profile, link.tenant)
     profile = acting.world.profile_document(action.profile, action.profile_digest, generation)
     requests.keep_documents(acting.conn, [profile, action.document], now=acting.now)
@@ -147,38 +147,9 @@ def _validation(acting: Acting, action: ActiveAction, row_version: int) -> Valid
         action_digest=action.document.digest,
         names=write_names(action.names),
         destination_scope=scope,
-        remote_id_canonical=canonical,
+        remote_id_canonical=found.canonical,
         locator_key=key,
     )
-
-
-def _locator(acting: Acting, text: str, scope: str, action: ActiveAction | None = None) -> tuple[str, LocatorKey]:
-    """The canonical id and the locator of a remote record that no other live link has."""
-    link = acting.link
-    if action is None:
-        _, actions = acting.world.thaw(acting.conn, [], [link.action_digest])
-        contract = actions[link.action_digest].contract
-    else:
-        contract = action.contract
-    found = read_remote_id(contract, text)
-    if not isinstance(found, Extracted):
-        raise CallerError(
-            f"That is no id at this remote: {found.reason}.",
-            evidence={"reason": found.reason.value},
-            next_step="copy the id exactly as the remote shows it",
-        )
-    key = locator_key(slots_of(link), scope=scope, canonical_id=found.canonical)
-    [owner] = links.read_locators(acting.conn, [key])
-    if owner is not None and owner.id != link.id:
-        raise acting.refuse(
-            f"The remote record {text!r} belongs to {owner.source_object} {owner.source_record_id}.",
-            remote_id=text,
-            owner_link_id=owner.id,
-            owner_link_key=owner.link_key,
-            owner_record=f"{owner.source_object} {owner.source_record_id}",
-            claimed_by_link_key=link.link_key,
-        )
-    return found.canonical, key
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pushlink.protocol.associations import read_called, read_vector, write_calle
 from pushlink.protocol.replies import Disposition
 from pushlink.protocol.snapshots import ActionSnapshot, ProfileSnapshot
 from pushlink.protocol.states import USABLE_LINKS, Operation, UpdateEvent
-from pushlink.store import decisions, requests, slots
+from pushlink.store import requests, responses, slots
 from pushlink.store.slots import Acknowledgement
 
 
@@ -24,7 +24,7 @@ def applied(acting: Acting) -> Effects:
 def reinterpret(acting: Acting) -> Effects:
     """Read the stored answers again; one of them has to say that the update was applied, as it was asked for."""
     frozen = frozen_of(acting)
-    answers = decisions.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
+    answers = responses.read_answers(acting.conn, acting.world.vault, acting.attempt.id)
     if unread := [answer for answer in answers if answer.unread is not None]:
         raise unreadable(acting, unread)
     if acting.attempt.association is not None:

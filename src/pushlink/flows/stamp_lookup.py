@@ -11,11 +11,12 @@ import datetime as dt
 
 from pushlink.errors import Code, ProtocolViolation
 from pushlink.flows.claimed import ClaimedStampLookup
-from pushlink.flows.create import mirror_tx, record_tx, writeback_of
+from pushlink.flows.create import writeback_of
 from pushlink.flows.effects import Flow, Send, Tx
 from pushlink.flows.lookup import looked_up, lookup_request, shows_record
+from pushlink.flows.recording import record_answer
 from pushlink.flows.sending import client_id_of
-from pushlink.flows.step_items import Answer, ClaimGone, InVain, LooksNoMore, Recorded
+from pushlink.flows.step_items import Answer, InVain, LooksNoMore
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.protocol.contracts import StampLookUp
@@ -69,11 +70,7 @@ def look_for(claimed: ClaimedStampLookup, steps: Steps) -> Flow:
             after_send=True,
         )
         return
-    recorded = yield record_tx(answer, steps)
-    if isinstance(recorded, ClaimGone):
-        yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
-    elif isinstance(recorded, Recorded) and recorded.mirror is not None:
-        yield mirror_tx(recorded.mirror, steps)
+    yield from record_answer(answer, steps)
 
 
 def _declared(claimed: ClaimedStampLookup) -> StampLookUp:

@@ -14,11 +14,11 @@ from typing import Any
 from pushlink.errors import Code, invariant
 from pushlink.flows.associations import with_targets
 from pushlink.flows.claimed import ClaimedUpdate, Frozen
-from pushlink.flows.create import record_tx
 from pushlink.flows.effects import Effect, Flow, Send, Tx
 from pushlink.flows.fetching import Unfetched, associated_ids, fetch_request, is_unfetched, judge_fetched
+from pushlink.flows.recording import record_answer
 from pushlink.flows.sending import answer_of, checkpoint_of, history_of, wire_request
-from pushlink.flows.step_items import Answer, ClaimGone, Granted, NewId, Permission, Settle, Suspension
+from pushlink.flows.step_items import Answer, Granted, NewId, Permission, Settle, Suspension
 from pushlink.flows.steps import Steps
 from pushlink.flows.world import World
 from pushlink.protocol.association_calls import call_contract, render_call
@@ -91,9 +91,7 @@ def push_update(claimed: ClaimedUpdate, steps: Steps) -> Flow:
     contracts = (ready.action.contract, ready.profile.contract)
     verdict = interpret(Operation.UPDATE, *contracts, reply, history, received_at=granted.at)
     answer = _answer(claimed, ready, granted, history, reply, verdict, steps.world)
-    recorded = yield record_tx(answer, steps)
-    if isinstance(recorded, ClaimGone):
-        yield Tx(step=steps.keep_late, item=answer, key=key, after_send=True)
+    yield from record_answer(answer, steps)
 
 
 def _fetch(claimed: ClaimedUpdate, unfetched: Unfetched, world: World) -> Generator[Effect, Any, Ready | Settle]:

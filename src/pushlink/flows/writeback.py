@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pushlink.flows.claimed import ClaimedWriteback
-from pushlink.flows.create import mirror_tx, writeback_of
+from pushlink.flows.create import writeback_of
 from pushlink.flows.effects import Flow, Tx
 from pushlink.flows.mirrors import MirrorDue
 from pushlink.flows.new_links import link_of
+from pushlink.flows.recording import mirror_tx
 from pushlink.flows.step_items import Adoption, Recorded
 from pushlink.flows.steps import Steps
 from pushlink.protocol.remoteids import Extracted, read_remote_id

@@ -21,9 +21,10 @@ from pushlink.protocol.states import USABLE_LINKS, Hold, Operation
 from pushlink.protocol.verbs import Standing, Verb, allowed_verbs
 from pushlink.store import links
 from pushlink.store.access import Connection
-from pushlink.store.decisions import StoredAnswer, read_answers, read_disposed
+from pushlink.store.decisions import read_disposed
 from pushlink.store.reads import read_object
 from pushlink.store.requests import read_requests
+from pushlink.store.responses import StoredAnswer, read_answers
 from pushlink.store.rows import AttemptRow, LinkRow, SlotRow
 
 

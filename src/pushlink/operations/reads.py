@@ -10,28 +10,18 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from pushlink.protocol.states import KNOWN_LANES, AttemptStatus, Hold, LinkStatus, Operation
 from pushlink.store import reads
 from pushlink.store.access import Connection
 from pushlink.store.history import Moment, read_timeline
-from pushlink.store.reads import PAGE_MAX, ListedAttempt, OverdueRow
+from pushlink.store.reads import PAGE_MAX, ListedAttempt, OverdueRow, Page
 from pushlink.store.rebinds import read_former_keys
 from pushlink.store.rows import AttemptRow, LinkRow, read_names
 
-T = TypeVar("T")
-
 #: Rows of a page unless asked for others.
 PAGE_ROWS: Final = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing(Generic[T]):
-    """One page; `next_page` is what to ask for next, `None` at the end."""
-
-    rows: tuple[T, ...]
-    next_page: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +96,7 @@ def list_links(
     statuses: Collection[LinkStatus] = (),
     page: str | None = None,
     limit: int = PAGE_ROWS,
-) -> Listing[LinkView]:
+) -> Page[LinkView]:
     """Links of a tenant, newest first; `limit` is at most `PAGE_MAX`."""
     found = reads.read_link_page(
         conn,
@@ -117,7 +107,7 @@ def list_links(
         page=page,
         limit=limit,
     )
-    return Listing(rows=tuple(link_view(row) for row in found.rows), next_page=found.next_page)
+    return Page(rows=tuple(link_view(row) for row in found.rows), next_page=found.next_page)
 
 
 def list_attempts(
@@ -131,7 +121,7 @@ def list_attempts(
     hold: Hold | None = None,
     page: str | None = None,
     limit: int = PAGE_ROWS,
-) -> Listing[AttemptView]:
+) -> Page[AttemptView]:
     """Attempts of a tenant, newest first; `limit` is at most `PAGE_MAX`."""
     found = reads.read_attempt_page(
         conn,
@@ -144,7 +134,7 @@ def list_attempts(
         page=page,
         limit=limit,
     )
-    return Listing(rows=tuple(_listed_view(row) for row in found.rows), next_page=found.next_page)
+    return Page(rows=tuple(_listed_view(row) for row in found.rows), next_page=found.next_page)
 
 
 def history(
@@ -155,7 +145,7 @@ def history(
     tenant: str = "",
     page: str | None = None,
     limit: int = PAGE_ROWS,
-) -> Listing[Moment]:
+) -> Page[Moment]:
     """Everything that happened to one record, oldest first: transitions, replies, what people did, and receipts.
 
     A record whose slot was rebound is followed to the keys that its rows had before.
@@ -163,8 +153,7 @@ def history(
     slots = reads.read_record_slots(conn, tenant=tenant, source_object=source_object, record_id=record_id)
     keys = {slot.link_key for slot in slots}
     keys = keys.union(*read_former_keys(conn, sorted(keys)).values())
-    found = read_timeline(conn, sorted(keys), page=page, limit=limit)
-    return Listing(rows=found.rows, next_page=found.next_page)
+    return read_timeline(conn, sorted(keys), page=page, limit=limit)
 
 
 def counts(conn: Connection, *, now: dt.datetime, tenant: str | None = None) -> Counts:
@@ -249,8 +238,8 @@ __all__ = [
     "AttemptView",
     "Counts",
     "LinkView",
-    "Listing",
     "Moment",
+    "Page",
     "attempt_view",
     "counts",
     "history",

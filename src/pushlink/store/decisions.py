@@ -8,22 +8,17 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from pushlink.errors import Code
-from pushlink.ports import Vault
-from pushlink.protocol.evidence import StoredReply
-from pushlink.protocol.sealing import Unread
 from pushlink.protocol.snapshots import AttemptId, LinkKey
 from pushlink.protocol.states import Hold, Lane
 from pushlink.protocol.waiting import ASSOCIATION_HOLDS
 from pushlink.store.events import insert_events, unmoved
-from pushlink.store.responses import open_reply, read_reply
 from pushlink.store.rows import AttemptRow, columns_of, read_rows
-from pushlink.store.tables import attempt_event, push_attempt, push_response
+from pushlink.store.tables import attempt_event, push_attempt
 
 #: The event that sets a remote id aside, with or without a transition; its evidence names the id.
 DISPOSED_EVENT: Final = "dispose"
@@ -36,45 +31,6 @@ _CONFIRMED_EVENT: Final = "confirmed_in_doubt"
 
 #: Rows held by a taken locator that one release looks at; they are few, each of them is a person's case.
 CONFLICTS_MAX: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredAnswer:
-    """One reply as it is kept, with what was made of it. `candidate_id` is the first id that it named, if any."""
-
-    id: int
-    send_ordinal: int
-    received_at: dt.datetime
-    reply: StoredReply
-    unread: Unread | None  # why its body cannot be read, if so
-    verdict: Mapping[str, object]
-    candidate_id: str | None
-    late: bool
-
-    @property
-    def effect(self) -> str:
-        """What it was said to have done."""
-        return str(self.verdict.get("effect", ""))
-
-
-def read_answers(conn: sa.Connection, vault: Vault, attempt_id: AttemptId) -> list[StoredAnswer]:
-    """Every reply to an attempt, oldest first."""
-    t = push_response
-    rows = conn.execute(sa.select(t).where(t.c.attempt_id == attempt_id).order_by(t.c.id)).all()
-    opened = [open_reply(vault, row) for row in rows]
-    return [
-        StoredAnswer(
-            id=row.id,
-            send_ordinal=row.send_ordinal,
-            received_at=row.received_at,
-            reply=read_reply(row, body),
-            unread=body if isinstance(body, Unread) else None,
-            verdict=json.loads(row.verdict),
-            candidate_id=row.candidate_id,
-            late=row.late,
-        )
-        for row, body in zip(rows, opened, strict=True)
-    ]
 
 
 def read_disposed(conn: sa.Connection, attempt_id: AttemptId) -> frozenset[str]:

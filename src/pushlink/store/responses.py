@@ -79,36 +79,45 @@ def read_stored(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptReply:
-    """One stored reply, and the verdict that was reached then. `unread` says why its body cannot be read, if so."""
+class StoredAnswer:
+    """One reply as it is kept, with what was made of it. `candidate_id` is the first id that it named, if any."""
 
     id: int
     send_ordinal: int
+    received_at: dt.datetime
     reply: StoredReply
-    unread: Unread | None
+    unread: Unread | None  # why its body cannot be read, if so
     verdict: Mapping[str, object]
+    candidate_id: str | None
     late: bool
 
+    @property
+    def effect(self) -> str:
+        """What it was said to have done."""
+        return str(self.verdict.get("effect", ""))
 
-def read_replies(conn: sa.Connection, vault: Vault, attempt_id: AttemptId) -> list[KeptReply]:
-    """Every reply of an attempt, in the order in which they were stored."""
+
+def read_answers(conn: sa.Connection, vault: Vault, attempt_id: AttemptId) -> list[StoredAnswer]:
+    """Every reply to an attempt, oldest first."""
     t = push_response
     rows = conn.execute(sa.select(t).where(t.c.attempt_id == attempt_id).order_by(t.c.id)).all()
-    opened = [open_reply(vault, row) for row in rows]
+    opened = [_open_reply(vault, row) for row in rows]
     return [
-        KeptReply(
+        StoredAnswer(
             id=row.id,
             send_ordinal=row.send_ordinal,
-            reply=read_reply(row, body),
+            received_at=row.received_at,
+            reply=_read_reply(row, body),
             unread=body if isinstance(body, Unread) else None,
             verdict=json.loads(row.verdict),
+            candidate_id=row.candidate_id,
             late=row.late,
         )
         for row, body in zip(rows, opened, strict=True)
     ]
 
 
-def open_reply(vault: Vault, row: sa.Row[Any]) -> bytes | Unread:
+def _open_reply(vault: Vault, row: sa.Row[Any]) -> bytes | Unread:
     """The body of a `push_response` row."""
     if row.erased_at is not None:
         return Unread.ERASED
@@ -118,7 +127,7 @@ def open_reply(vault: Vault, row: sa.Row[Any]) -> bytes | Unread:
     return vault.open(bytes(row.body), row.sealed_by, binding)
 
 
-def read_reply(row: sa.Row[Any], body: bytes | Unread) -> StoredReply:
+def _read_reply(row: sa.Row[Any], body: bytes | Unread) -> StoredReply:
     """The reply of a `push_response` row, exactly as it came from the wire.
 
     A body that cannot be read is not whole, and of a body that is not whole nothing is ever read.

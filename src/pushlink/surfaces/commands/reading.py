@@ -26,7 +26,7 @@ from pushlink.surfaces.output import Output, inline_json, plain, time_shown
 if TYPE_CHECKING:
     from pushlink.bootstrap import Runtime
     from pushlink.operations.explain import ActionState, Explanation
-    from pushlink.operations.reads import AttemptView, LinkView, Listing, Moment
+    from pushlink.operations.reads import AttemptView, LinkView, Moment, Page
 
 T = TypeVar("T")
 
@@ -254,7 +254,7 @@ def _history_table(output: Output, rows: Sequence[Moment]) -> None:
     )
 
 
-def _show_page(output: Output, name: str, found: Listing[T], table: Callable[[Output, Sequence[T]], None]) -> None:
+def _show_page(output: Output, name: str, found: Page[T], table: Callable[[Output, Sequence[T]], None]) -> None:
     if output.as_json:
         output.document({name: found.rows, "next_page": found.next_page})
         return
