@@ -140,6 +140,7 @@ def test_the_documents_have_the_keys_of_the_page(local_shop: Shop) -> None:
         "pushlink explain": shop.json("explain", "Note", 1),
         "pushlink history": shop.json("history", "Note", 1),
         "pushlink deployment show": shop.json("deployment", "show"),
+        "pushlink deployment general-worker": shop.json("deployment", "general-worker", "on", "--reason", "r"),
         "pushlink deployment recover": shop.json("deployment", "recover", "--reason", "r"),
         "pushlink deployment confirm": shop.json("deployment", "confirm", "--reason", "r"),
         "pushlink deployment clear": shop.json("deployment", "clear", "--reason", "r"),

@@ -1,4 +1,4 @@
-"""The life of a deployment's database: what it is, recovery mode, and the way out of it (D-36).
+"""The life of a deployment's database: what it is, what its workers may take, recovery mode, and the way out (D-36).
 
 A database that may be a copy or an old backup is confirmed by a person. Confirming puts in doubt whatever may have been
 sent without this database knowing it, and new creates wait until the lost time has been looked at and is cleared.
@@ -16,7 +16,7 @@ from pushlink.flows.world import World
 from pushlink.ports import StateSeen
 from pushlink.store import restores, slots
 from pushlink.store.access import Connection
-from pushlink.store.catalog import Deployment, read_deployment
+from pushlink.store.catalog import Deployment, read_deployment, set_general_worker
 
 #: Rows that a confirmation recovers by one statement.
 RECOVERED_AT_ONCE: Final = 200
@@ -31,6 +31,7 @@ class DeploymentView:
 
     deployment_id: str
     mode: str
+    general_worker: str  # on or off
     confirmations: int
     uncleared_since: dt.datetime | None
     settings_name: str | None  # the deployment that the settings name
@@ -60,12 +61,19 @@ def show(conn: Connection, world: World) -> DeploymentView:
     return DeploymentView(
         deployment_id=found.deployment_id,
         mode=found.mode,
+        general_worker=found.general_worker,
         confirmations=found.confirmations,
         uncleared_since=found.uncleared_since,
         settings_name=world.deployment_id,
         state=state,
         mark=None if state is None else restores.read_marks(conn).get(state.state_id),
     )
+
+
+def switch_general_worker(conn: Connection, *, on: bool, actor: str, reason: str, now: dt.datetime) -> bool:
+    """Let workers take every lane, or only creates that wait for another record (DL-03); False: it was so already."""
+    _require_reason(reason)
+    return set_general_worker(conn, on=on, reason=reason, actor=actor, now=now)
 
 
 def recover(conn: Connection, *, actor: str, reason: str, now: dt.datetime) -> bool:

@@ -307,7 +307,7 @@ def _deployment(conn: Connection) -> Check:
             verdict=Verdict.WARN,
             message="The general worker is off: workers take the lane of deferred associations only.",
             evidence=evidence,
-            next_step="dispatch the rest by `pushlink push` or from the application",
+            next_step="dispatch the rest by `pushlink push`, or `pushlink deployment general-worker on`",
         )
     message = f"The deployment {found.deployment_id} is running."
     return Check(name="deployment", verdict=Verdict.OK, message=message, evidence=evidence)

@@ -1,8 +1,9 @@
-"""deployment: whether this database is the right one, and what follows when nobody knew (D-36)."""
+"""deployment: what its workers may take, whether this database is the right one, and what follows (DL-03, D-36)."""
 # ruff: noqa: PLC0415 - what is heavy is imported when a command runs, so that --help answers at once
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -32,6 +33,13 @@ ConfirmationsOption: TypeAlias = Annotated[
 ]
 
 
+class Switch(StrEnum):
+    """Whether something is switched on."""
+
+    ON = "on"
+    OFF = "off"
+
+
 def show(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show the database's identity beside what this machine knows of it."""
     from pushlink.operations import deployments
@@ -50,6 +58,8 @@ def _show(output: Output, view: DeploymentView) -> None:
     output.say(f"deployment {view.deployment_id}: {view.mode}, confirmed {view.confirmations} times")
     if view.uncleared_since is not None:
         output.say(f"new records wait since {view.uncleared_since.isoformat()}, for `pushlink deployment clear`")
+    if view.general_worker != Switch.ON:
+        output.say("the general worker is off: workers take only creates that wait for another record")
     if view.settings_name is not None:
         output.say(f"the settings name {view.settings_name}")
     if view.state is None:
@@ -57,6 +67,31 @@ def _show(output: Output, view: DeploymentView) -> None:
         return
     known = view.state.deployment_id or "no deployment yet"
     output.say(f"this machine knows {known}, mark {view.state.mark} (the database: {view.mark or 0})")
+
+
+def general_worker(
+    state: Annotated[Switch, typer.Argument(help="Whether workers take everything that is due.")],
+    reason: ReasonOption,
+    token_file: TokenFileOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let workers take everything that is due, or (off) only creates that wait for another record."""
+    from pushlink.operations import deployments
+    from pushlink.store.access import writing
+
+    output = Output(as_json=as_json)
+    with open_runtime(config) as runtime, writing(runtime.engine) as conn:
+        now = runtime.world.clock.now(conn)
+        who = _administrator(conn, token_file, now)
+        is_on = state is Switch.ON
+        changed = deployments.switch_general_worker(conn, on=is_on, actor=who, reason=reason, now=now)
+    if as_json:
+        output.document({"is_changed": changed})
+        return
+    output.say(f"The general worker is {state.value}{'' if changed else ' already'}.")
+    if not is_on:
+        output.say("next: dispatch what is due of one record by `pushlink push OBJECT ID`")
 
 
 def recover(
@@ -138,8 +173,11 @@ def _administrator(conn: Connection, token_file: Path | None, now: dt.datetime) 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    group = typer.Typer(help="Whether this database is the right one.", no_args_is_help=True)
+    group = typer.Typer(help="What workers may take, and whether this database is the right one.", no_args_is_help=True)
     group.command(epilog=examples("pushlink deployment show"))(show)
+    group.command(epilog=examples('pushlink deployment general-worker off --reason "the host dispatches by itself"'))(
+        general_worker
+    )
     group.command(epilog=examples('pushlink deployment recover --reason "restored from Monday\'s backup"'))(recover)
     group.command(epilog=examples('pushlink deployment confirm --confirmations 0 --reason "the restore is complete"'))(
         confirm
