@@ -180,6 +180,19 @@ def test_push_sends_one_record_here_and_now(shop: Shop) -> None:
     assert shop.json("push", "Note", 1)["attempts"] == []
 
 
+def test_a_plan_leaves_with_5_when_something_would_stop(local_shop: Shop) -> None:
+    """With `--exit-code`: a link whose endpoint would be another one; the pack as it is stops nothing."""
+    shop = local_shop
+    shop.note(1)
+    shop.run("save", "Note", 1, "--user", "ann")
+    shop.drain()
+    moved = shop.home / "moved.yaml"
+    moved.write_text(shop.pack.read_text().replace(shop.remote.base_url, "https://elsewhere.example.com"))
+    assert shop.run("pack", "plan", shop.pack, "--exit-code").code == 0
+    assert shop.run("pack", "plan", moved).code == 0
+    assert shop.run("pack", "plan", moved, "--exit-code").code == 5
+
+
 @pytest.mark.rule("PO-05")
 def test_push_leaves_with_5_when_a_person_is_needed(shop: Shop) -> None:
     """The remote took the create and hung up: parked, explained, and not sent again."""

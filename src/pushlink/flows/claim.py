@@ -131,12 +131,6 @@ class ClaimSteps:
             moment = now
         return [None if moment is None else (moment - now).total_seconds()] * len(items)
 
-    def claim_key(self, conn: sa.Connection, items: Sequence[AttemptRow], *, now: dt.datetime) -> list[Claimed | None]:
-        """Claim these very rows, for inline dispatch; `None` where somebody else was quicker or the row is held."""
-        taken = self._take(conn, self._within_limits(conn, items, now), timeline(conn), now)
-        by_id = {item.attempt.id: item for item in self._gather(conn, taken, now)}
-        return [by_id.get(item.id) for item in items]
-
     def _claim_lookups(
         self, conn: sa.Connection, orders: Sequence[ClaimOrder], lanes: Sequence[Lane], line: str, now: dt.datetime
     ) -> list[Claimed]:

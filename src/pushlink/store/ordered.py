@@ -21,9 +21,6 @@ from pushlink.store.dialect import array_rows
 from pushlink.store.rows import DueRow, columns_of, read_rows
 from pushlink.store.tables import UtcTime, push_attempt, push_slot
 
-#: The key of everything of a destination; other keys are digests of a field and its value.
-WHOLE_DESTINATION: Final = "destination"
-
 
 def has_ordered(conn: sa.Connection, queue: Queue) -> bool:
     """Whether anything open at this queue's destination is sent in an order."""

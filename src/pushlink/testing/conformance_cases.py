@@ -17,7 +17,6 @@ from pushlink.testing.conformance import BODY, Bench, Check
 from pushlink.testing.wire import FaultyServer, Peer, Script, chunked_reply, http_reply
 
 BOTH: Final = ("http", "https")
-PLAIN: Final = ("http",)
 TLS: Final = ("https",)
 BOUND: Final = 65_536
 BIG_BODY: Final = b'{"filler":"' + b"x" * 8_000_000 + b'"}'

@@ -172,12 +172,6 @@ class Script:
             self._once.clear()
             self._standing.clear()
 
-    @property
-    def is_played(self) -> bool:
-        """Whether every line that is played once has met its request."""
-        with self._lock:
-            return not self._once
-
     def choose(self, asked: Asked) -> Verb:
         """The verb for a request; takes the line away when it is played once."""
         with self._lock:

@@ -219,11 +219,6 @@ class FaultyServer:
             logs = list(self.connections)
         return [request for log in logs for request in log.requests()]
 
-    def bytes_received(self) -> int:
-        """How many bytes of application data arrived, on all connections together."""
-        with self._lock:
-            return sum(len(log.received) for log in self.connections)
-
     def wait_until(self, holds: Callable[[], bool], *, seconds: float = 2.0) -> bool:
         """Wait for something that a connection's thread will notice soon."""
         end = time.monotonic() + seconds

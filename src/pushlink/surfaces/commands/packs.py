@@ -176,6 +176,9 @@ def _show_applied(output: Output, done: AppliedView) -> None:
 def plan(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pack file.")],
     samples: Annotated[int, typer.Option("--samples", min=0, max=50, help="Records shown of each surface.")] = 5,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help=f"Leave with {Exit.PARKED.value} when something would stop going on.")
+    ] = False,
     config: ConfigOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -192,6 +195,7 @@ def plan(
         output.document({"plan": found})
     else:
         _show_plan(output, found)
+    raise typer.Exit(Exit.PARKED if exit_code and found.stops_something else Exit.OK)
 
 
 def _show_plan(output: Output, plan: PlanView) -> None:
@@ -315,7 +319,8 @@ def register(app: typer.Typer) -> None:
     )(run_cases)
     pack.command(
         epilog=examples(
-            "pushlink pack plan packs/notes.yaml", "pushlink pack plan packs/notes.yaml --tenant north --json"
+            "pushlink pack plan packs/notes.yaml",
+            "pushlink pack plan packs/notes.yaml --tenant north --exit-code --json",
         )
     )(plan)
     pack.command(
