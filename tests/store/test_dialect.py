@@ -326,12 +326,12 @@ def test_a_commit_wakes_the_listener_and_a_rollback_does_not(
     engine = open_engine(pg_url)
     with dialect.listen(engine, "Some Channel") as listener:
         with engine.connect() as conn:
-            dialect.notify(conn, "Some Channel", "x")
+            dialect.notify(conn, "Some Channel")
             conn.rollback()
         assert not listener.wait(0.05)
         with engine.begin() as conn:
-            dialect.notify(conn, "Some Channel", "x")
-            dialect.notify(conn, "another", "y")
+            dialect.notify(conn, "Some Channel")
+            dialect.notify(conn, "another")
         assert listener.wait(10)
         assert not listener.wait(0.05)
 

@@ -308,7 +308,7 @@ def move_attempt(
     return result
 
 
-def insert_due_update(acting: Acting, *, beyond: int, lane: Lane = Lane.CONFIGURED) -> AttemptId | None:
+def insert_due_update(acting: Acting, *, beyond: int) -> AttemptId | None:
     """Reserve the update, or the call of an association, that is due beyond this version; `None` when nothing is."""
     key = acting.subject.slot.link_key
     [slot] = slots.read_slots(acting.conn, [key])
@@ -321,7 +321,7 @@ def insert_due_update(acting: Acting, *, beyond: int, lane: Lane = Lane.CONFIGUR
         tenant=slot.tenant,
         destination_slot_id=slot.destination_slot_id,
         operation=Operation.UPDATE,
-        lane=lane,
+        lane=Lane.CONFIGURED,
         ordinal=0,
         version=due.version,
         association=due.association,

@@ -1,7 +1,7 @@
 """Lists, one record's history, and counts, as people and scripts get them: plain values, a page at a time.
 
-Nothing here shows a frozen body, a header or a claim's token. Every list is scoped by tenant; `counts` may be asked for
-a whole deployment.
+Nothing here shows a frozen body, a header or a claim's token. Every list is scoped by tenant; `counts` are of a whole
+deployment.
 """
 
 from __future__ import annotations
@@ -156,11 +156,11 @@ def history(
     return read_timeline(conn, sorted(keys), page=page, limit=limit)
 
 
-def counts(conn: Connection, *, now: dt.datetime, tenant: str | None = None) -> Counts:
-    """Counts of one tenant, or of the whole deployment."""
-    rows = reads.read_counts(conn, tenant=tenant)
+def counts(conn: Connection, *, now: dt.datetime) -> Counts:
+    """Counts of the whole deployment."""
+    rows = reads.read_counts(conn)
     return Counts(
-        links=reads.read_link_counts(conn, tenant=tenant),
+        links=reads.read_link_counts(conn),
         by_status=_sums((f"{row.operation}/{row.status}", row.rows) for row in rows),
         by_hold=_sums((row.hold, row.rows) for row in rows if row.hold is not None),
         by_lane=_sums((row.lane, row.rows) for row in rows),

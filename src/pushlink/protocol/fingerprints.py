@@ -29,14 +29,14 @@ FINGERPRINTED: Final = tuple(
 VERSION: Final = 1
 
 
-def mapping_fingerprint(action: ActionContract, *, version: int = VERSION) -> Digest:
+def mapping_fingerprint(action: ActionContract) -> Digest:
     """What the outbound mappings are: sources, constants, targets, encodings, clear rules, operations."""
-    return _compute(Surface.MAPPING, _action(action), version)
+    return _compute(Surface.MAPPING, _action(action), VERSION)
 
 
-def body_fingerprint(action: ActionContract, profile: ProfileContract, *, version: int = VERSION) -> Digest:
+def body_fingerprint(action: ActionContract, profile: ProfileContract) -> Digest:
     """How mapped values become a request: methods, encodings, envelopes and headers, the profile's among them."""
-    return _compute(Surface.BODY, _both(action, profile), version)
+    return _compute(Surface.BODY, _both(action, profile), VERSION)
 
 
 def fingerprint(

@@ -16,7 +16,6 @@ from typing import Any, Final
 from pushlink.errors import CallerError
 from pushlink.protocol.manifest import (
     FINDINGS_SHOWN_MAX,
-    Approval,
     BoundRow,
     Manifest,
     MappingState,
@@ -154,10 +153,9 @@ def rollback_of(
     *,
     operation_id: str,
     reason: str,
-    approval: Approval | None = None,
     row_digests: Mapping[LinkKey, Digest] | None = None,
 ) -> Manifest:
-    """The manifest that takes every member back to where its receipt says it came from.
+    """The manifest that takes every member back to where its receipt says it came from, under the same approval.
 
     Receipts may be projected ones, so a way back exists before the way there is taken. `row_digests` are those of the
     rows as they are now, where something else has changed since; else the rows are bound as the operation leaves them.
@@ -176,7 +174,7 @@ def rollback_of(
         operation_id=operation_id,
         tenant=manifest.tenant,
         reason=reason,
-        approval=approval or manifest.approval,
+        approval=manifest.approval,
         members=[
             Member(
                 link_key=key,

@@ -53,9 +53,9 @@ def count(name: str, *, default: int = 0) -> sa.Column[int]:
     return sa.Column(name, sa.BigInteger, nullable=False, server_default=sa.text(str(default)))
 
 
-def flag(name: str, *, default: bool = False) -> sa.Column[bool]:
-    """A truth value; never null."""
-    return sa.Column(name, sa.Boolean, nullable=False, server_default=sa.true() if default else sa.false())
+def flag(name: str) -> sa.Column[bool]:
+    """A truth value, false unless it is set; never null."""
+    return sa.Column(name, sa.Boolean, nullable=False, server_default=sa.false())
 
 
 def time(name: str, *, null: bool = False) -> sa.Column[dt.datetime]:

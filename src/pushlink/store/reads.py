@@ -255,25 +255,21 @@ def read_replies(conn: sa.Connection, ids: Sequence[AttemptId], *, limit: int = 
 # ------------------------------------------------------------------------------------------------ counts
 
 
-def read_counts(conn: sa.Connection, *, tenant: str | None = None) -> list[CountRow]:
-    """How many attempts stand where: of one tenant, or of the whole deployment."""
+def read_counts(conn: sa.Connection) -> list[CountRow]:
+    """How many attempts stand where, in the whole deployment."""
     t = push_attempt
     place = (t.c.tenant, t.c.operation, t.c.dispatch_lane, t.c.status, t.c.hold_code)
     statement = sa.select(*place, sa.func.count().label("rows")).group_by(*place).order_by(*place)
-    if tenant is not None:
-        statement = statement.where(t.c.tenant == tenant)
     return [
-        CountRow(tenant=tenant_, operation=operation, lane=lane, status=status, hold=hold, rows=rows)
-        for tenant_, operation, lane, status, hold, rows in conn.execute(statement)
+        CountRow(tenant=tenant, operation=operation, lane=lane, status=status, hold=hold, rows=rows)
+        for tenant, operation, lane, status, hold, rows in conn.execute(statement)
     ]
 
 
-def read_link_counts(conn: sa.Connection, *, tenant: str | None = None) -> dict[str, int]:
+def read_link_counts(conn: sa.Connection) -> dict[str, int]:
     """How many links have which status."""
     t = remote_link
     statement = sa.select(t.c.status, sa.func.count()).group_by(t.c.status).order_by(t.c.status)
-    if tenant is not None:
-        statement = statement.where(t.c.tenant == tenant)
     return {str(status): int(rows) for status, rows in conn.execute(statement)}
 
 

@@ -11,10 +11,10 @@ from sqlalchemy.dialects import postgresql
 from pushlink.store.columns import UtcTime
 
 
-def serial_column(name: str = "id") -> sa.Column[int]:
-    """A 64-bit primary key that counts itself up. SQLite does that for INTEGER keys only."""
+def serial_column() -> sa.Column[int]:
+    """The `id` of a table that counts: a 64-bit primary key. SQLite does that for INTEGER keys only."""
     wide = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-    return sa.Column(name, wide, primary_key=True, autoincrement=True)
+    return sa.Column("id", wide, primary_key=True, autoincrement=True)
 
 
 def partial_index(name: str, *columns: Any, where: str) -> sa.Index:

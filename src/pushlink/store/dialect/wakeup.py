@@ -15,10 +15,10 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 
-def notify(conn: sa.Connection, channel: str, payload: str = "") -> None:
-    """Wake the listeners of `channel` once this transaction commits. Equal words of one transaction are one."""
+def notify(conn: sa.Connection, channel: str) -> None:
+    """Wake the listeners of `channel` once this transaction commits. Several wake-ups of one transaction are one."""
     if conn.dialect.name == "postgresql":
-        conn.execute(sa.select(sa.func.pg_notify(channel, payload)))
+        conn.execute(sa.select(sa.func.pg_notify(channel, "")))
 
 
 class Listener:
