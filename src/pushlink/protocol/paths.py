@@ -16,8 +16,6 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
-from uritemplate import URITemplate
-
 from pushlink.errors import Code, ConfigurationError
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.placeholders import CLIENT_ID, REMOTE_ID, STAMP, Unfilled, Variables, fill, name_of
@@ -60,11 +58,11 @@ def template_problem(template: str, *, allowed: frozenset[str]) -> str | None:
         return "it has a dot segment or an encoded character that changes the route"
     if "{" in query:
         return "a variable stands in a path segment, never in the query"
-    for variable in URITemplate(template).variables:
-        if not _NAME.fullmatch(variable.original):  # an operator, a modifier or a list of names is of another level
+    for name in names_in_template(template):
+        if not _NAME.fullmatch(name):  # an operator, a modifier or a list of names is of another level
             return "only simple expressions such as {remote_id} are allowed"
-        if variable.original not in allowed:
-            return f"the variable {variable.original} is not known here"
+        if name not in allowed:
+            return f"the variable {name} is not known here"
     return None
 
 
