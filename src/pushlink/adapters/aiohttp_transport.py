@@ -22,7 +22,7 @@ from http import HTTPStatus
 from inspect import iscoroutinefunction
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import aiohttp
 from yarl import URL
@@ -454,22 +454,31 @@ def check_library() -> None:
         raise ConfigurationError(msg, code=Code.TRANSPORT_UNSAFE, next_step="install aiohttp 3")
 
 
+#: How a session is told that is not used for sending, and when; the first that holds, later ones ask more of it.
+_UNSAFE_SESSIONS: Final[tuple[tuple[str, Callable[[Any, aiohttp.TCPConnector], bool]], ...]] = (
+    ("is no plain session", lambda session, _: type(session) is not aiohttp.ClientSession),
+    ("uses another connector", lambda session, connector: session.connector is not connector),
+    (
+        "has middlewares of its own, which may send again",
+        lambda session, _: bool(tuple(getattr(session, "_middlewares", ()))),
+    ),
+    (
+        "obeys the environment, inflates bodies or raises for a status",
+        lambda session, _: bool(session.trust_env or session.auto_decompress or session.raise_for_status),
+    ),
+    (
+        "keeps cookies or credentials",
+        lambda session, _: not isinstance(session.cookie_jar, aiohttp.DummyCookieJar) or session.auth is not None,
+    ),
+)
+
+
 def refuse_unsafe(session: object, connector: aiohttp.TCPConnector) -> None:
     """Raise unless this is a plain session over our own connector: no subclass, no wrapper, no middlewares (C-002).
 
     A client that retries looks like a session and sends twice; nothing of the kind can be configured.
     """
-    problem = ""
-    if type(session) is not aiohttp.ClientSession:
-        problem = "is no plain session"
-    elif session.connector is not connector:
-        problem = "uses another connector"
-    elif tuple(getattr(session, "_middlewares", ())):
-        problem = "has middlewares of its own, which may send again"
-    elif session.trust_env or session.auto_decompress or session.raise_for_status:
-        problem = "obeys the environment, inflates bodies or raises for a status"
-    elif not isinstance(session.cookie_jar, aiohttp.DummyCookieJar) or session.auth is not None:
-        problem = "keeps cookies or credentials"
+    problem = next((words for words, holds in _UNSAFE_SESSIONS if holds(session, connector)), None)
     if problem:
         msg = f"the HTTP session {problem}, so it is not used for sending"
         raise ConfigurationError(

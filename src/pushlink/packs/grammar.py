@@ -125,15 +125,18 @@ def _has_open_alternative(bare: str) -> bool:
     return False
 
 
+#: Headers that a pack cannot write, and why.
+_NOT_FOR_PACKS: Final = (
+    (_REPEATABLE, "cannot be written in a pack: the key of a request is made for each attempt."),
+    (_OVERRIDING, "cannot be written in a pack: method and target are the ones that the action says."),
+    (_CONDITIONAL, "cannot be written as a header: write a `precondition`, which also reads its answer."),
+)
+
+
 def header_problems(name: str, value: str) -> Iterator[str]:
     """What is wrong with a header that a pack sends with every request."""
-    lower = name.lower()
-    if lower in _REPEATABLE:
-        yield f"`{name}` cannot be written in a pack: the key of a request is made for each attempt."
-    elif lower in _OVERRIDING:
-        yield f"`{name}` cannot be written in a pack: method and target are the ones that the action says."
-    elif lower in _CONDITIONAL:
-        yield f"`{name}` cannot be written as a header: write a `precondition`, which also reads its answer."
+    if because := next((why for names, why in _NOT_FOR_PACKS if name.lower() in names), None):
+        yield f"`{name}` {because}"
     elif problem := header_problem(name, value):
         yield f"`{name}` cannot be sent: {problem}. Remove or mend it."
 
