@@ -191,8 +191,10 @@ def test_a_call_without_a_body_has_no_media_type() -> None:
     request = render_call(contract, profile(), "parent", "1", other_id="8")
     assert isinstance(request, FrozenRequest)
     assert (request.body, request.headers) == (b"", ())
-    unknown = render_call(contract, profile(), "parent", "1", other_id=None)
-    assert isinstance(unknown, RenderFailure)
+    for name, other_id in (("parent", None), ("other", "8"), ("other", None)):
+        unknown = render_call(contract, profile(), name, "1", other_id=other_id)
+        assert isinstance(unknown, RenderFailure)
+        assert unknown.message == "The action declares no call for this association."
 
 
 def test_a_call_is_due_until_it_was_made_for_this_very_record() -> None:

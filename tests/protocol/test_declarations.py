@@ -148,7 +148,7 @@ def test_a_409_that_nobody_knows_is_terminal_and_a_known_lock_may_be_declared() 
 
 
 @pytest.mark.rule("PO-07", "C-006", "C-007")
-@pytest.mark.parametrize("status", [500, 502, 503, 504, 408, 300, 499, 200, 204, 299])
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 408, 300, 301, 499, 200, 204, 299])
 def test_an_unsure_status_is_not_applied_only_together_with_its_body(status: int) -> None:
     """Section 5.4: status and body criterion; the status alone, or a header with it, is not used."""
     claims = {
@@ -177,6 +177,8 @@ def test_an_unsure_status_is_not_applied_only_together_with_its_body(status: int
         ({"pointer": "/error/code", "regex": "^busy$"}, True),
         ({"pointer": "/other", "present": False}, False),
         ({"pointer": "/other", "absent": True}, False),
+        ({"pointer": "/other", "absent": True, "in": [None]}, False),
+        ({"pointer": "/other", "present": False, "in": [None]}, False),
         ({"header": "Retry-After", "equals": "30"}, False),
     ],
 )
@@ -227,6 +229,9 @@ def test_a_rule_about_a_whole_class_is_not_used() -> None:
     """`5xx: not_applied` is no reading of an answer, whatever else it names."""
     wide = [rule(when=[{"status": list(range(500, 600))}, CODE])]
     assert judge(answer(503, BUSY), errors=wide).effect is Effect.UNKNOWN
+    for count, effect in ((8, Effect.NOT_APPLIED), (9, Effect.UNKNOWN)):
+        named = [rule(when=[{"status": [422, 503, *range(520, 519 + count)]}, CODE])]
+        assert judge(answer(503, BUSY), errors=named).effect is effect
 
 
 @pytest.mark.rule("PO-07", "C-001")
@@ -406,6 +411,40 @@ def test_a_duplicate_says_whether_the_record_is_live_or_archived() -> None:
     for said, variant in (("An archived contact", "archived"), ("A contact", "live")):
         verdict = judge(answer(409, body({"message": f"{said}. Existing ID: 5"})), create=made)
         assert verdict.evidence["variant"] == variant
+
+
+@pytest.mark.rule("D-27")
+@pytest.mark.parametrize(
+    ("policy", "finds_stamp", "in_doubt", "asks"),
+    [
+        ("adopt_if_stamp", True, False, True),
+        ("adopt_if_stamp", False, False, False),
+        ("adopt_if_stamp", True, True, False),
+        ("park", True, False, False),
+    ],
+)
+def test_whose_a_duplicate_is_is_asked_only_where_a_look_up_can_tell(
+    policy: str, finds_stamp: bool, in_doubt: bool, asks: bool
+) -> None:
+    """By the stamp of this very create, before anything is in doubt; an answer that is no duplicate asks nothing."""
+    made = {"conflict": [{"when": [{"status": [409]}, CODE], "existing_id": NAMED, "policy": policy}]}
+    history = History(credential_proven=True, finds_stamp=finds_stamp, in_doubt=in_doubt)
+    verdict = judge(answer(409, BUSY), history=history, create=made)
+    assert verdict.row == "declared duplicate 1"
+    assert (verdict.disposition is Disposition.LOOK_UP) is asks
+    assert create_event(verdict, has_mirror=False) is (
+        CreateEvent.ANSWER_STORED if asks else CreateEvent.UNKNOWN if in_doubt else CreateEvent.REJECT
+    )
+    assert judge(answer(409, "{}"), history=history, create=made).disposition is not Disposition.LOOK_UP
+
+
+def test_a_throttle_is_what_the_profile_says_too() -> None:
+    """It burns no retry; what it does not describe is what the table says."""
+    remote = {"rate_limit": {"detect": [{"status": [418]}, {"status": [403], "header": "X-Left", "equals": "0"}]}}
+    for operation in Operation:
+        told = judge(answer(403, "{}", headers=(("x-left", "0"),)), operation, remote=remote)
+        assert (told.row, told.code, told.burns_retry) == ("declared throttle 2", Code.THROTTLED, False)
+        assert judge(answer(403, "{}", headers=(("x-left", "1"),)), operation, remote=remote).row == "forbidden"
 
 
 @pytest.mark.rule("D-27")

@@ -264,6 +264,9 @@ def test_an_integer_is_written_up_to_its_bound(document: int, is_written: bool) 
 @pytest.mark.parametrize(("number", "is_written"), [(0.5, True), (math.nan, False), (math.inf, False)])
 def test_a_float_is_written_where_json_has_one(number: float, is_written: bool) -> None:
     assert (jsontext.problem(number) is None) is is_written
+    if not is_written:
+        with pytest.raises(ValueError, match="JSON compliant"):
+            jsontext.write(number)
 
 
 @pytest.mark.parametrize(
@@ -497,6 +500,7 @@ def test_patterns_and_texts_may_be_as_long_as_their_bounds() -> None:
     """The more open repeats a pattern has, the shorter its texts."""
     assert pattern_problem("a" * 500) is None
     assert pattern_problem("a" * 501)
+    assert pattern_problem("a*a*a*a*") == "it has more than 3 open repeats"
     for pattern, longest in (("a{9}", 9), ("a*", 8_192), ("a*a*", 8_192), ("a*a*a*", 512)):
         assert full_match(pattern, "a" * longest)
         assert not full_match(pattern, "a" * (longest + 1))

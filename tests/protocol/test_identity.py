@@ -263,4 +263,12 @@ def test_a_component_that_cannot_be_read_is_named_by_its_place(text: str, said: 
 def test_a_short_deployment_secret_derives_nothing() -> None:
     """A guessable secret would make the keys guessable."""
     with pytest.raises(ProtocolViolation):
-        create_idempotency_key(b"short", link_key(SLOTS, "1"), 1)
+        create_idempotency_key(SECRET[:15], link_key(SLOTS, "1"), 1)
+    assert create_idempotency_key(SECRET[:16], link_key(SLOTS, "1"), 1)
+
+
+def test_an_integer_is_read_up_to_a_bound() -> None:
+    """A hostile text never becomes a number that takes long to make."""
+    assert read_record_id(KeyType.INTEGER, "1" * 256) == int("1" * 256)
+    with pytest.raises(CallerError):
+        read_record_id(KeyType.INTEGER, "1" * 257)

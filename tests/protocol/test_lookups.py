@@ -10,7 +10,7 @@ import pytest
 from protocol.examples import action, answer, failure, profile
 from pushlink.errors import Code
 from pushlink.protocol.contracts import ActionContract, LookUp
-from pushlink.protocol.evidence import StoredReply, WireError
+from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.lookup_verdicts import code_before, interpret_lookup
 from pushlink.protocol.lookups import LookUpRequest, Shown, may_be_looked_up, read_lookup, render_lookup
@@ -40,6 +40,20 @@ def test_an_accepted_create_waits_only_where_a_look_up_is_declared_and_can_be_ma
     for other, reply in ((action(), told), (made, answer(202, "{}"))):
         parked = interpret(Operation.CREATE, other, profile(), reply, History())
         assert (parked.disposition, create_event(parked, has_mirror=True)) == (Disposition.PARK, CreateEvent.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("reply", "disposition"),
+    [
+        (answer(201, "{}"), Disposition.LOOK_UP),
+        (answer(201, '{"id": 7}'), Disposition.FINALIZE),
+        (answer(422, "{}"), Disposition.TERMINAL),
+        (answer(503, "{}"), Disposition.RECONCILE),
+    ],
+)
+def test_only_a_success_that_names_no_record_is_followed_up(reply: StoredReply, disposition: Disposition) -> None:
+    made, _ = waiting("followup")
+    assert interpret(Operation.CREATE, made, profile(), reply, History()).disposition is disposition
 
 
 def test_only_a_create_whose_answer_is_stored_is_looked_up() -> None:
@@ -116,6 +130,7 @@ DONE = {"done": [{"pointer": "/state", "equals": "done"}], "failed": [{"pointer"
         (answer(404, "{}"), Shown.NOT_YET),
         (answer(429, "{}"), Shown.NOT_YET),
         (answer(500, '{"state": "done", "id": 7}'), Shown.NOT_YET),
+        (answer(200, '{"state": "done", "id": 7}', trace=WireTrace()), Shown.NOT_YET),
         (failure(WireError.CONNECT), Shown.NOT_YET),
     ],
 )
@@ -127,6 +142,7 @@ def test_a_look_up_shows_the_record_or_that_nobody_knows(reply: StoredReply, sho
     assert verdict.effect is (Effect.APPLIED if shown is Shown.RECORD else Effect.ACCEPTED_PENDING)
     assert (verdict.remote_id == "7") is (shown is Shown.RECORD)
     assert (verdict.disposition is Disposition.LOOK_UP) is (shown is Shown.NOT_YET)
+    assert verdict.evidence.get("error_text") == (reply.error_text or None)
 
 
 @pytest.mark.rule("D-27")
@@ -204,3 +220,10 @@ def test_a_throttled_look_up_is_asked_again_when_the_remote_says(reply: StoredRe
     verdict = interpret_lookup(made, profile(rate_limit=limits), "async", reply, send_ordinal=1)
     assert (verdict.row, verdict.code, verdict.retry_after_ms) == (row, Code.THROTTLED, wait_ms)
     assert (verdict.effect, verdict.disposition) == (Effect.ACCEPTED_PENDING, Disposition.LOOK_UP)
+
+
+def test_what_says_that_a_job_failed_is_no_throttle() -> None:
+    """Even with a status that is one elsewhere."""
+    made, _ = waiting("async", failed=[{"status": [429]}])
+    verdict = interpret_lookup(made, profile(), "async", answer(429, "{}"), send_ordinal=1)
+    assert (verdict.row, verdict.disposition) == ("look-up shows failed", Disposition.PARK)

@@ -418,6 +418,8 @@ def test_jitter_is_a_permille_of_the_delay_and_a_tenth_of_that_of_what_was_asked
     """From none to all of it."""
     retry = Retry()
     assert [backoff_ms(retry, 1, jitter) for jitter in (0, 500, 1_000)] == [4_000, 6_000, 8_000]
+    at_once = Retry.model_validate({"backoff": {"base": "0s"}})
+    assert delay_ms(create(423), at_once, 3, 1_000) == 0
     asked = create(429, headers=(("retry-after", "100"),))
     assert [delay_ms(asked, retry, 0, jitter) for jitter in (0, 500, 1_000)] == [100_000, 105_000, 110_000]
 

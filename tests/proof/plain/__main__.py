@@ -146,7 +146,8 @@ def report(book: Book) -> int:
     """Write and print what is known; 1 where a survivor is unexplained, or an explanation is of nothing."""
     survivors = book.survivors()
     unexplained = [entry for entry in survivors if reason(entry) is None]
-    outdated = stale(survivors) if not book.untried() else []
+    is_whole = len(book.killed()) + len(survivors) == len(book.changes)
+    outdated = stale(survivors) if is_whole else []
     write_section("plain", summary(book))
     sys.stdout.write(summary(book) + "\n")
     for one in outdated:
@@ -156,12 +157,13 @@ def report(book: Book) -> int:
 
 def summary(book: Book) -> str:
     """The figures as the page shows them."""
-    tried, survivors = len(book.entries), book.survivors()
+    killed, survivors = len(book.killed()), book.survivors()
+    tried, count = killed + len(survivors), len(book.changes)
     modules = len({one.module for one in book.changes})
     explained = [entry for entry in survivors if reason(entry) is not None]
     head = (
-        f"{tried:,} of {len(book.changes):,} mutants of {modules} modules were tried: "
-        f"{tried - len(survivors):,} were killed, {len(survivors)} survived, {len(explained)} of them explained."
+        f"{tried:,} of {count:,} mutants of {modules} modules have met every test that they can meet: {killed:,} were "
+        f"killed, {len(survivors)} survived, {len(explained)} of those for a reason. {count - tried:,} are left."
     )
     rows = [
         (

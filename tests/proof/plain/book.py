@@ -43,7 +43,7 @@ class Book:
     def __init__(self, changes: Iterable[Change], tests: str, more: str = "", path: Path = FIGURES) -> None:
         """`tests` is the digest of those that are met now, `more` that of a larger number which counts as well."""
         self.changes: Final = tuple(changes)
-        self._tests, self._more, self._path = tests, more, path
+        self._tests, self._more, self._path = tests, more or tests, path
         known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
         entries = [Entry(**one) for one in known]
         keys = {change.key for change in self.changes}
@@ -53,10 +53,14 @@ class Book:
         """The mutants that today's tests have not met yet."""
         return [change for change in self.changes if not self._is_known(change)]
 
+    def killed(self) -> list[Entry]:
+        """Those that some test noticed."""
+        return [entry for entry in self.entries.values() if entry.killed_by is not None]
+
     def survivors(self) -> list[Entry]:
-        """Those that nothing killed, in the order of the sources."""
-        found = [self.entries[change.key] for change in self.changes if change.key in self.entries]
-        return [entry for entry in found if entry.killed_by is None]
+        """Those that have met every test that they can meet, in the order of the sources."""
+        found = [(change, self.entries[change.key]) for change in self.changes if change.key in self.entries]
+        return [entry for change, entry in found if entry.killed_by is None and self._has_met_all(change, entry)]
 
     def write(self, change: Change, killed_by: str | None, ran: int) -> Entry:
         """Note what became of a mutant, on the disk as well."""
@@ -79,6 +83,9 @@ class Book:
         lines = [json.dumps(asdict(self.entries[c.key])) for c in self.changes if c.key in self.entries]
         self._path.parent.mkdir(exist_ok=True)
         self._path.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+
+    def _has_met_all(self, change: Change, entry: Entry) -> bool:
+        return entry.tests == self._more or (change.is_static and entry.tests == self._tests)
 
     def _is_known(self, change: Change) -> bool:
         entry = self.entries.get(change.key)

@@ -43,16 +43,16 @@ class Lines:
     failed: list[int] = field(default_factory=list)
 
 
-def trace_tests(lines: Lines, count: int, home: Path, run: Callable[[int], bool]) -> None:
-    """Run every test under the tracer; `run` says whether the test of this number passed."""
+def trace_tests(lines: Lines, count: int, home: Path, run: Callable[[int], tuple[bool, bool]]) -> None:
+    """Run every test under the tracer; `run` says whether the test of a number passed, and whether it is too slow."""
     caches = [one for one in gc.get_objects() if isinstance(one, _lru_cache_wrapper)]
     for number in range(count):
         for one in caches:
             one.cache_clear()  # what an earlier test has left there would not be executed again
         seen: set[Line] = set()
         began = time.process_time()
-        with traced(home, seen), _in_time() as is_slow:
-            passed = run(number)
+        with traced(home, seen):
+            passed, is_slow = run(number)
         lines.seconds[number] = time.process_time() - began
         lines.width[number] = len(seen)
         if is_slow:
@@ -64,7 +64,7 @@ def trace_tests(lines: Lines, count: int, home: Path, run: Callable[[int], bool]
 
 
 @contextmanager
-def _in_time() -> Iterator[list[bool]]:
+def in_time() -> Iterator[list[bool]]:
     """Ends what takes too long; the list is not empty then."""
     is_slow: list[bool] = []
 

@@ -19,7 +19,7 @@ import signal
 import sys
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper
 from pathlib import Path
@@ -32,7 +32,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from proof.figures import ROOT
 from proof.plain.changes import Change, changed, compiled, functions_changed
-from proof.plain.lines import Line, Lines, trace_tests, traced
+from proof.plain.lines import Line, Lines, in_time, trace_tests, traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,7 @@ class Session:
         self._place, self._work = place, work
         self.lines = Lines()
         self._killers: Counter[tuple[str, str]] = Counter()
+        self._is_slow: bool | None = None  # known while tests are traced
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -135,8 +136,23 @@ class Session:
                 runtestprotocol(item, log=False, nextitem=elsewhere)
 
     def _trace(self) -> bytes:
-        trace_tests(self.lines, len(self.items), self._place.folder, lambda number: self._passes(number, None))
+        trace_tests(self.lines, len(self.items), self._place.folder, self._runs)
         return pickle.dumps(self.lines)
+
+    def _runs(self, number: int) -> tuple[bool, bool]:
+        self._is_slow = False
+        return self._passes(number, None), bool(self._is_slow)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pyfunc_call(self) -> Generator[None, object, object]:
+        """While tests are traced, end the one that takes too long: the test alone, and nothing of pytest around it."""
+        if self._is_slow is None:
+            return (yield)
+        with in_time() as is_slow:
+            try:
+                return (yield)
+            finally:
+                self._is_slow = bool(is_slow)
 
     def _passes(self, number: int, following: int | None) -> bool:
         after = self.items[following] if following is not None else None
