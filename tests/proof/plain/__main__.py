@@ -174,7 +174,7 @@ def summary(book: Book) -> str:
         )
         for entry in survivors
     ]
-    return f"{head}\n\n{table(('survived', 'line', 'change', 'why it cannot be seen'), rows)}"
+    return f"{head}\n\n{table(('survived', 'line', 'change', 'why it cannot be seen'), rows)}" if rows else head
 
 
 def _code(text: str) -> str:

@@ -187,8 +187,10 @@ class Session:
         live = [(one, new) for old, new in pairs for one in self._functions[_name(old)] if one.__code__ == old]
         if not live:  # its function was over when the tests were collected, or none of them imports its module
             return None if f"{self._place.package}.{change.module}" in sys.modules else Outcome(None, 0)
-        if not (tests := self.tests_of(change)):
-            return Outcome(None, 0)
+        tests = self.tests_of(change)
+        has_run = bool(self.lines.of_import & _lines_of(change))  # what it did then has happened already
+        if not tests:
+            return None if has_run else Outcome(None, 0)
 
         def trial() -> bytes:
             for function, new in live:
@@ -204,9 +206,7 @@ class Session:
         if said:
             self._killers[change.module, _function_of(self.items[int(said)])] += 1
             killed = self.items[int(said)].nodeid
-        if not killed and self.lines.of_import & _lines_of(change):
-            return None  # what it did while it was imported has happened already
-        return Outcome(killed or None, len(tests))
+        return None if has_run and not killed else Outcome(killed or None, len(tests))
 
 
 def collect(place: Place, tests: Sequence[str], work: Callable[[Session], None]) -> Known:
