@@ -30,8 +30,8 @@ def test_a_child_of_an_unsaved_parent_is_deferred_and_sent_after_it_without_anot
     outcome = places.keep("Place", 1, name="child", parent_id=2)
     assert isinstance(outcome, Deferred)
     before = places.of("Place", 1)
-    assert (before["dispatch_lane"], before["status"], before["hold_code"]) == (
-        "deferred_association", "pending", "association_waiting",
+    assert (before["dispatch_lane"], before["status"], before["hold_code"], before["reason_code"]) == (
+        "deferred_association", "pending", "association_waiting", "association_missing",
     )  # fmt: skip
     [request] = places.rows("push_request", attempt_id=before["id"])
     entries = json.loads(request["association_vector"])["content"]["entries"]

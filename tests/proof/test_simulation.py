@@ -49,3 +49,10 @@ def test_a_run_that_meets_too_little_is_no_proof() -> None:
     assert missing(Counter(), Counter(), seeds=100)
     assert "create processing unknown ambiguous_remote_effect" in EXPECTED
     assert missing(Counter(), Counter(), seeds=10) == []
+
+
+def test_some_seeds_have_records_that_refer_to_others_and_processes_that_commit_in_groups(place: FilePlace) -> None:
+    plain, referring, grouping = (run(seed, place).trace for seed in (1, 3, 8))
+    assert any(" under " in said for said in referring)
+    assert any(len(said.split()) > 2 and said.endswith(" settle") for said in grouping)
+    assert not any(" under " in said or (said.startswith("w") and len(said.split()) > 2) for said in plain)

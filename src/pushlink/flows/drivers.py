@@ -125,35 +125,39 @@ def run_flow(flow: Flow, database: Database, send: Callable[[WireRequest], WireR
 
 
 @dataclass(slots=True, eq=False)
-class _Run:
+class Run:
+    """A flow on a driver, and the transaction that it waits for."""
+
     flow: Flow
     patience: Patience | None = None
 
 
-def _key(run: _Run) -> str:
+def _key(run: Run) -> str:
     return run.patience.tx.key if run.patience else ""
 
 
 @dataclass(slots=True, eq=False)
-class _Station:
+class Station:
+    """Where flows wait at one step."""
+
     step: Step
-    waiting: deque[_Run] = field(default_factory=deque)
+    waiting: deque[Run] = field(default_factory=deque)
     busy: bool = False
 
-    def take(self, count: int) -> list[_Run]:
-        """The first that wait, no more than `count`, and one for each key.
+    def take(self, count: int) -> list[Run]:
+        """The first that wait, no more than `count`, and one for each key; in the order of keys.
 
         A worker that waited for its database past a lease may have claimed the same row again, so that a flow of the
         ended claim and one of the live claim wait here together. They are two groups: each meets the fence by itself.
         """
-        group: dict[str, _Run] = {}
-        put_off: list[_Run] = []
+        group: dict[str, Run] = {}
+        put_off: list[Run] = []
         while self.waiting and len(group) < count:
             run = self.waiting.popleft()
             if group.setdefault(_key(run), run) is not run:
                 put_off.append(run)
         self.waiting.extendleft(reversed(put_off))
-        return list(group.values())
+        return sorted(group.values(), key=_key)
 
 
 class GroupingDriver:
@@ -180,7 +184,7 @@ class GroupingDriver:
         self._sends_free = sends_max
         self._threads_free = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="pushlink-tx")
-        self._stations: dict[Step, _Station] = {}
+        self._stations: dict[Step, Station] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._scheduled = False
         self._idle = asyncio.Event()
@@ -196,7 +200,7 @@ class GroupingDriver:
         """Begin a flow; it runs until it ends, is abandoned, or the driver is closed."""
         self.live += 1
         self._idle.clear()
-        self._resume(_Run(flow), None)
+        self._resume(Run(flow), None)
 
     async def call(self, step: Step, item: Any) -> Any:
         """Run one step outside any flow (a claim, a recovery) in its own transaction; raises what it raised."""
@@ -237,7 +241,7 @@ class GroupingDriver:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         self._pool.shutdown(wait=True)
 
-    def _resume(self, run: _Run, value: Any) -> bool:
+    def _resume(self, run: Run, value: Any) -> bool:
         """Give the flow its value and start what it asks for next; True when that is a send that the gate counted."""
         try:
             effect = run.flow.send(value)
@@ -253,7 +257,7 @@ class GroupingDriver:
         self._enqueue(run, Patience(effect))
         return False
 
-    def _abandon(self, run: _Run, what: str, error: BaseException) -> None:
+    def _abandon(self, run: Run, what: str, error: BaseException) -> None:
         """End a flow that cannot go on. What it holds is recovered by lease; a checkpoint makes it doubtful then."""
         log.error("%s; its attempt is recovered when the lease ends: %s", what, told(error))
         run.flow.close()
@@ -267,12 +271,12 @@ class GroupingDriver:
         if self.live == 0:
             self._idle.set()
 
-    def _enqueue(self, run: _Run, patience: Patience) -> None:
+    def _enqueue(self, run: Run, patience: Patience) -> None:
         run.patience = patience
         step = patience.tx.step
         station = self._stations.get(step)
         if station is None:
-            station = self._stations[step] = _Station(step)
+            station = self._stations[step] = Station(step)
         station.waiting.append(run)
         self._schedule()
 
@@ -291,16 +295,15 @@ class GroupingDriver:
             self._threads_free -= 1
             self._spawn(self._commit(station, runs))
 
-    def _takes(self, station: _Station) -> int:
+    def _takes(self, station: Station) -> int:
         room = self._sends_free if station.step == self._gate else self._group_max
         return min(len(station.waiting), self._group_max, room)
 
-    def _longest(self) -> _Station | None:
+    def _longest(self) -> Station | None:
         ready = [s for s in self._stations.values() if not s.busy and self._takes(s) > 0]
         return max(ready, key=lambda s: len(s.waiting), default=None)
 
-    async def _commit(self, station: _Station, runs: list[_Run]) -> None:
-        runs.sort(key=_key)
+    async def _commit(self, station: Station, runs: list[Run]) -> None:
         txs = [run.patience.tx for run in runs if run.patience]
         loop = asyncio.get_running_loop()
         results = await loop.run_in_executor(self._pool, self._database.commit, station.step, txs)
@@ -317,7 +320,7 @@ class GroupingDriver:
                 self._sends_free += 1  # the flow ended, or waits for another transaction, this one again perhaps
         self._schedule()
 
-    def _retry(self, run: _Run, failed: Failed) -> None:
+    def _retry(self, run: Run, failed: Failed) -> None:
         patience = run.patience
         verdict = patience.after(failed) if patience else None
         match verdict:
@@ -328,12 +331,12 @@ class GroupingDriver:
             case _:
                 self._abandon(run, "a transaction failed", failed.error)
 
-    async def _again(self, run: _Run, pause: float) -> None:
+    async def _again(self, run: Run, pause: float) -> None:
         await asyncio.sleep(pause)
         if run.patience:
             self._enqueue(run, run.patience)
 
-    async def _send(self, run: _Run, effect: Send) -> None:
+    async def _send(self, run: Run, effect: Send) -> None:
         try:
             reply = await self._transport.send(effect.request)
         except Exception as error:  # noqa: BLE001 - a transport that raises breaks its promise; the others go on

@@ -333,7 +333,7 @@ class Reservation:
                 attempts.SetHold(
                     row=_as_due(attempt),
                     hold=HOLD_OF[stop.standing],
-                    reason_code=None,
+                    reason_code=Code.ASSOCIATION_MISSING,
                     detail=stop.evidence(),
                     actor=actor,
                 )

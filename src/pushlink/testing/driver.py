@@ -249,7 +249,11 @@ class Interleaver:
             self._advance(name, self._send(waiting.request))
             return
         [value] = self._database.commit(waiting.tx.step, [waiting.tx])
-        if not isinstance(value, Failed):
+        self._answer(name, value)
+
+    def _answer(self, name: str, value: Any) -> None:
+        waiting = self._next[name]
+        if not isinstance(value, Failed) or isinstance(waiting, Send):
             self._advance(name, value)
             return
         match waiting.after(value):

@@ -15,7 +15,6 @@ from pushlink.store import revalidation as revalidation_rows
 _WORKER = "flows/test_worker.py::test_"
 _MANIFESTS = "migration/test_revalidate.py::test_"
 
-_NO_RELATION = "its records refer to no others"
 _ONE_MANIFEST = "manifests are applied one after the other there"
 _NOT_REPEATED = "nobody repeats a manifest there"
 
@@ -41,7 +40,6 @@ def no_lanes() -> None:
     "TARGET",
     "D-31",
     "flows/test_associations_moved.py::test_a_target_retired_between_freeze_and_checkpoint_sends_nothing",
-    unseen=_NO_RELATION,
 )
 def no_target() -> None:
     """A record that moved is not named in a request."""
@@ -52,7 +50,6 @@ def no_target() -> None:
     "BLOCKED",
     "D-30",
     "flows/test_associations.py::test_a_parent_that_is_parked_or_failed_is_the_childs_blocking_reason",
-    unseen=_NO_RELATION,
 )
 def no_blocked() -> None:
     """Waiting for what cannot come is a reason."""
@@ -63,7 +60,6 @@ def no_blocked() -> None:
     "CYCLE",
     "D-30",
     "flows/test_associations_circles.py::test_a_circle_over_several_saves_is_refused_where_it_would_close",
-    unseen=_NO_RELATION,
 )
 def no_cycle() -> None:
     """Records that wait for each other are told so."""
@@ -75,7 +71,6 @@ def no_cycle() -> None:
     "SPLIT",
     "D-17",
     _WORKER + "a_group_with_one_bad_row_commits_the_others",
-    unseen="its effects are committed one by one",
 )
 def no_split() -> None:
     """One bad row costs its neighbours nothing."""

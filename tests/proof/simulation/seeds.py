@@ -99,7 +99,9 @@ class Court:
         created = universe.wire.api.created
         for entry in universe.wire.log[self._seen :]:
             if entry.verb != LATE.name:  # counted when it arrives
-                self._sends[str(entry.asked.json()["key"])] += 1
+                asked = entry.asked.json()
+                self._sends[str(asked["key"])] += 1
+                self._refers(str(asked["key"]), asked.get("boss"))
         self._seen = len(universe.wire.log)
         for process in universe.everybody:
             while process.told:
@@ -114,6 +116,12 @@ class Court:
         if problems:
             self.problems += problems
             raise AssertionError(f"{len(problems)} invariants are broken")
+
+    def _refers(self, key: str, boss: str | None) -> None:
+        """What refers to another record names that one's own remote record, from its first byte on."""
+        made = {record.id: str(record.document["key"]) for record in self._universe.wire.api.created}
+        if boss is not None and made.get(boss) not in self._universe.served[key]:
+            self.problems.append(f"{key} was sent as one of {boss}, which belongs to {made.get(boss)}")
 
     def _is_explained(self, said: str) -> bool:
         """What the judge cannot know: whose source is gone, and that a confirmed database doubts what it never saw."""
@@ -134,6 +142,8 @@ class Court:
         for record, _ in universe.records:
             if record in universe.deleted or record in parked or record not in universe.names:
                 continue
+            if universe.waits_for_later(record):
+                continue
             with universe.engine.begin() as conn:
                 link = conn.execute(
                     sa.text(
@@ -142,20 +152,24 @@ class Court:
                     {"r": record},
                 ).first()
             if link is None:
-                retired = self._retired(record)
-                if not retired:
+                if not self._retired(record):
                     self.problems.append(f"{record} has neither a link nor a place on the list")
                 continue
             found = live_record(universe.wire, record)
             if found is None and record in universe.gone:
                 continue  # nobody has touched it since somebody deleted it there
             field_name = ("name", "label")[universe.mapping]
-            if found is None or found.document.get(field_name) != universe.names[record]:
-                self.problems.append(
-                    f"{record} is {universe.names[record]} here and {found and found.document} at the remote"
-                )
+            named = None if found is None else self._owner(found.document.get("boss"))
+            is_led = named == universe.bosses.get(record) or not universe.has_bosses
+            if found is None or not is_led or found.document.get(field_name) != universe.names[record]:
+                here = f"{universe.names[record]}{_under(universe.bosses.get(record))}"
+                self.problems.append(f"{record} is {here} here and {found and found.document} at the remote")
         if self.problems:
             raise AssertionError("the two sides differ")
+
+    def _owner(self, remote_id: str | None) -> str | None:
+        made = {record.id: str(record.document["key"]) for record in self._universe.wire.api.created}
+        return made.get(remote_id or "")
 
     def _retired(self, record: str) -> bool:
         with self._universe.engine.begin() as conn:
@@ -163,3 +177,7 @@ class Court:
                 "SELECT count(*) FROM pushlink_remote_link WHERE source_record_id = :r AND status = 'retired'"
             )
             return bool(conn.execute(query, {"r": record}).scalar_one())
+
+
+def _under(boss: str | None) -> str:
+    return f" under {boss}" if boss else ""

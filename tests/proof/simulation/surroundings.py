@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 import sqlite3
@@ -66,6 +67,8 @@ class FaultyDatabase(Database):
     def commit(self, step: Step, txs: Sequence[Tx]) -> list[Any]:
         """Run the step, unless the connection goes."""
         match self.faults.strike(*IN_A_TRANSACTION):
+            case Fault.SERIALIZATION | Fault.DEADLOCK as fault if len(txs) > 1:
+                return self._spoil(step, txs, _driver_error(fault))
             case Fault.ROLLED_BACK:
                 return Database.commit(self, _breaking(step, SimulatedOutage("the connection is gone")), txs)
             case Fault.COMMIT_UNHEARD:
@@ -75,6 +78,22 @@ class FaultyDatabase(Database):
                 return Database.commit(self, _breaking(step, _driver_error(fault)), txs)
             case None:
                 return Database.commit(self, step, txs)
+
+    def _spoil(self, step: Step, txs: Sequence[Tx], error: Exception) -> list[Any]:
+        """One row of a group fails, wherever it stands; its neighbours have to be committed without it (D-17)."""
+        victim = self.faults.rng.choice(txs).item
+
+        def spoiled(conn: sa.Connection, items: Sequence[Any], *, now: dt.datetime) -> Sequence[Any]:
+            done = step(conn, items, now=now)
+            if any(item is victim for item in items):
+                raise error
+            return done
+
+        results = Database.commit(self, spoiled, txs)
+        for tx, result in zip(txs, results, strict=True):
+            if tx.item is not victim and isinstance(result, Failed) and result.error is error:
+                raise AssertionError(f"one bad row of {len(txs)} took {tx.key} with it")
+        return results
 
 
 class _Postgres(Exception):
@@ -129,6 +148,7 @@ class Network:
     key_of: Callable[[WireRequest], str]
     owned_ids: Callable[[WireRequest], Sequence[str]]  # ids that links of other records have, for this one's remote
     underway: list[WireRequest] = field(default_factory=list)
+    forgotten: list[WireRequest] = field(default_factory=list)  # those from before the database was restored
     heard: str | None = None  # the id that the last answer named
 
     def send(self, request: WireRequest) -> WireReply:
@@ -151,6 +171,11 @@ class Network:
     def is_underway(self, key: str) -> bool:
         """Whether a request about this record may still arrive."""
         return any(self.key_of(request) == key for request in self.underway)
+
+    def is_overtaken(self, key: str) -> bool:
+        """Whether an update of this record may still arrive, of those that the database can know of."""
+        known = [request for request in self.underway if not any(request is one for one in self.forgotten)]
+        return any(self.key_of(request) == key and request.method == "PATCH" for request in known)
 
     def _verb(self, fault: Fault | None, request: WireRequest) -> Verb | None:
         if fault not in {Fault.FOREIGN_ID, Fault.DUPLICATE}:

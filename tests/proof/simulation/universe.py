@@ -8,48 +8,40 @@ stands for, and he finds what is there.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from proof.simulation.faults import IN_THE_WORLD, Fault, Faults
-from proof.simulation.surroundings import FaultyDatabase, Network, SeededIds, is_simulated, live_record
+from proof.simulation.processes import Generation, Process
+from proof.simulation.surroundings import FaultyDatabase, Network, SeededIds, live_record
+from proof.stories import BOSSES
 from pushlink.adapters.memory import FixedClock
 from pushlink.adapters.policy import AllowAllAuthority
 from pushlink.bootstrap import Parts, Runtime
 from pushlink.errors import CallerError, PushlinkError
-from pushlink.flows.claim import ClaimOrder
-from pushlink.flows.dispatch import flow_of
-from pushlink.flows.drivers import Database, Failed, is_transient
-from pushlink.flows.effects import Tx
 from pushlink.flows.operating import Decision, OperatorTerms
-from pushlink.flows.outcomes import Refused
-from pushlink.flows.steps import Steps
-from pushlink.flows.world import Remembered, World
+from pushlink.flows.outcomes import Outcome, Refused
+from pushlink.flows.world import Remembered
 from pushlink.migration import revalidate
 from pushlink.operations import deployments, waiting
 from pushlink.operations.actions import act
 from pushlink.packs.loader import load_pack_text
 from pushlink.packs.model import Pack
-from pushlink.ports import Secret, WireRequest
+from pushlink.ports import WireRequest
 from pushlink.protocol.documents import Approval
 from pushlink.protocol.snapshots import Digest
 from pushlink.protocol.verbs import Verb
 from pushlink.settings import AuthoritySettings, ContractSettings, Settings
 from pushlink.store.catalog import apply_pack
-from pushlink.store.claims import Turn
-from pushlink.store.tables import UtcTime
 from pushlink.testing.collection import Dedupe, RemoteOptions
-from pushlink.testing.drain import claims_of
-from pushlink.testing.driver import Interleaver
 from pushlink.testing.scripted import ScriptedTransport
 from support.bench import METADATA, MIRROR, PACK, PERSON
 
@@ -66,18 +58,6 @@ WAITS: Final = (
 #: What the simulated operator takes off the list; newer mappings and saves settle the rest.
 SETTLED_KINDS: Final = frozenset({"doubtful", "failed", "held", "refused", "retried", "stranded", "suspended"})
 
-#: The link of an update that was let go, and both mappings.
-MAY_SEND: Final = sa.text(
-    "SELECT l.status, l.mapping_fingerprint AS of_link, r.mapping_fingerprint AS of_request"
-    " FROM pushlink_push_attempt a JOIN pushlink_remote_link l ON l.slot_key = a.link_key"
-    ' JOIN pushlink_push_request r ON r.attempt_id = a.id AND r."freeze" = a.freeze_count'
-    " WHERE a.id = :id AND a.operation = 'update'"
-)
-MAY_REPEAT: Final = sa.text(
-    "SELECT first_io_at, last_checkpoint_at FROM pushlink_push_attempt WHERE id = :id AND operation = 'create'"
-    " AND in_doubt"
-).columns(first_io_at=UtcTime(), last_checkpoint_at=UtcTime())
-
 #: Updates that a manifest has to wait for (D-21).
 ON_ITS_WAY: Final = (
     "SELECT id FROM pushlink_push_attempt WHERE link_key = :key AND operation = 'update'"
@@ -89,7 +69,9 @@ WRITTEN_DOWN: Final = frozenset(
     {"create_active", "create_ambiguous", "create_terminal", "update_ambiguous", "link_suspended"}
 )
 
-CHANGE: Final = PERSON.update().where(PERSON.c.id == sa.bindparam("of")).values(name=sa.bindparam("name"))
+CHANGE: Final = (
+    PERSON.update().where(PERSON.c.id == sa.bindparam("of")).values(name=sa.bindparam("name"), boss=sa.bindparam("by"))
+)
 
 #: What is told when nothing came of it.
 NOTHING: Final = "nothing"
@@ -105,9 +87,16 @@ CONTRACT: Final = (
     "idempotency: {in: header, name: Idempotency-Key, lifetime: 5m, margin: 1m,"
     " receipt: [{header: Idempotent-Replayed, equals: 'true'}]}"
 )
-REPLAYED_FOR: Final = dt.timedelta(minutes=4)
 NEVER_FORGETS: Final = Dedupe(seconds=math.inf)
 FOREIGN_LANE: Final = "lane of tomorrow"
+#: In one seed of so many, records refer to others; in one of so many, processes commit in groups.
+WITH_BOSSES: Final = 5
+WITH_GROUPS: Final = 10
+
+#: How often a save names another boss, and how often an operator stops the link of one in the wrong moment.
+PROMOTED: Final = 0.4
+STOPPED: Final = 0.08
+
 TERMS: Final = OperatorTerms(pause_max_ms=600_000)
 WORKERS_MAX: Final = 4
 RECORDS_MAX: Final = 5
@@ -131,94 +120,13 @@ SAVED_AGAIN: Final = 2
 JUMPS_S: Final = (5.0, 40.0, 120.0, 900.0, 3_600.0, 90_000.0)
 
 
-class Generation:
-    """One token for everybody under a generation that can be changed and changed back."""
-
-    def __init__(self) -> None:
-        self.current = "generation-1"
-
-    def generation(self, reference: str, *, tenant: str) -> str:
-        return self.current
-
-    def resolve(self, reference: str, *, tenant: str) -> Secret:
-        return Secret(value="token", generation=self.current)
+class _TakenBackError(Exception):
+    """The host's transaction is rolled back: its record refers to one that cannot be referred to."""
 
 
-@dataclass
-class Process:
-    """One worker process: what it has claimed goes on effect by effect, until it is killed."""
-
-    name: str
-    world: World
-    database: Database
-    network: Network
-    paused: bool = False
-    priority: float = 0.0
-    weave: Interleaver = field(init=False)
-    about: dict[str, str] = field(default_factory=dict)  # flow -> link key
-    told: list[tuple[str, str]] = field(default_factory=list)  # link keys and ids that ended flows have read
-
-    def __post_init__(self) -> None:
-        self.weave = Interleaver(self.database, self.network.send)
-        self._claims = claims_of(self.world)
-        self._steps = Steps(self.world)
-        self._count = 0
-        self._attempts: dict[str, str] = {}  # flow -> attempt
-        self._ids: dict[str, str] = {}  # flow -> the id that its answer named
-
-    @property
-    def busy_with(self) -> set[str]:
-        """Link keys of the flows that have not ended."""
-        return {self.about[name] for name in self.weave.alive}
-
-    def claim(self, limit: int) -> str:
-        """Take what is due."""
-        order = ClaimOrder(limit=limit, turn=Turn())
-        [found] = self.database.commit(self._claims.claim, [Tx(step=self._claims.claim, item=order, key="")])
-        if isinstance(found, Failed):
-            if not is_simulated(found.error) and not is_transient(found.error):
-                raise found.error
-            return "claim failed"
-        for claimed in found:
-            self._count += 1
-            name = f"{self.name}.{self._count}"
-            self.about[name] = claimed.attempt.link_key
-            self._attempts[name] = claimed.attempt.id
-            self.weave.add(name, flow_of(claimed, self._steps))
-        return f"claimed {len(found)}"
-
-    def step(self, rng: random.Random) -> str:
-        """One effect of one of its flows."""
-        name = rng.choice(self.weave.alive)
-        effect = self.weave.peek(name)
-        self.network.heard = None
-        self.weave.step(name)
-        for flow, error in self.weave.abandoned.items():
-            if not is_simulated(error):
-                error.add_note(f"{flow} was abandoned")
-                raise error
-        if self.network.heard is not None:
-            self._ids[name] = self.network.heard
-        if effect == "checkpoint" and self.weave.peek(name) == "send":
-            self._require_validated(self._attempts[name])
-        if name in self._ids and name not in self.weave.alive and name not in self.weave.abandoned:
-            self.told.append((self.about[name], self._ids[name]))
-        return f"{name} {effect}"
-
-    def _require_validated(self, attempt: str) -> None:
-        """What may be sent now is for a usable link with the request's mapping (I10), or within its contract (I3)."""
-        with self.database.engine.begin() as conn:
-            found = conn.execute(MAY_SEND, {"id": attempt}).one_or_none()
-            again = conn.execute(MAY_REPEAT, {"id": attempt}).one_or_none()
-        if again is not None and again.last_checkpoint_at - again.first_io_at >= REPLAYED_FOR:
-            raise AssertionError(f"the create {attempt} is let go again after the end of its replay contract")
-        if found is not None and (found.status != "finalized" or found.of_link != found.of_request):
-            raise AssertionError(f"the update {attempt} is let go to a link that is {found.status}, or mapped anew")
-
-    def kill(self) -> None:
-        """End every flow where it stands."""
-        for name in self.weave.alive:
-            self.weave.kill(name)
+def _require_boss(outcome: Outcome, boss: str | None) -> None:
+    if boss is not None and isinstance(outcome, Refused) and outcome.code.startswith("association_"):
+        raise _TakenBackError
 
 
 class Universe:
@@ -249,10 +157,12 @@ class Universe:
         self.processes: list[Process] = []
         self.everybody: list[Process] = []  # dead ones too
         self.names: dict[str, str] = {}  # what the last accepted save of a record holds
+        self.bosses: dict[str, str | None] = {}  # whom it refers to
+        self.served: defaultdict[str, set[str | None]] = defaultdict(set)  # whom it ever referred to
         self.deleted: set[str] = set()
         self.gone: set[str] = set()  # records whose remote record somebody deleted
         self.unheld: Counter[str] = Counter()
-        self.stranded: list[str] = []
+        self.stranded: dict[str, str] = {}  # attempt: record
         self._link_keys: dict[str, str] = {}
         self.trace: list[str] = []
         (directory / "secret").write_text("a secret of the simulation, long enough for anybody")
@@ -274,6 +184,7 @@ class Universe:
         METADATA.create_all(engine)
         self.runtime.bind(PERSON, "Person")
         self.has_mirror = self.rng.random() < 0.5
+        self.has_bosses, self.is_grouping = seed % WITH_BOSSES == 3, seed % WITH_GROUPS == 8
         self._apply()
         self.database = FaultyDatabase(engine=engine, clock=self.clock, faults=self.faults)
         self.has_priorities = seed % 2 == 0
@@ -288,6 +199,7 @@ class Universe:
         world = replace(self.runtime.world, proven=Remembered(64), profiles=Remembered(64), actions=Remembered(64))
         process = Process(f"w{self.ids.token()[:4]}", world, self.database, self.network)
         process.priority = self.rng.random() if self.has_priorities else 0.0
+        process.is_grouping, process.has_bosses = self.is_grouping, self.has_bosses
         self.processes.append(process)
         self.everybody.append(process)
         return process
@@ -306,6 +218,8 @@ class Universe:
         fault = self.faults.strike(*IN_THE_WORLD, scale=WORLD_SCALE)
         if fault is not None:
             return self._trouble(fault)
+        if self.has_bosses and self.rng.random() < STOPPED and (said := self._stop_boss()) != NOTHING:
+            return said
         choice = self.rng.random()
         if choice < 0.20:
             return self.save()
@@ -358,19 +272,37 @@ class Universe:
         if record in self.deleted:
             return NOTHING
         name = f"n{self.rng.randrange(1_000)}"
+        if self.has_bosses and self.rng.random() < PROMOTED:
+            others = [one for one, of in self.records if of == tenant and one != record and one in self.names]
+            self.bosses[record] = self.rng.choice(others) if others else None
         return self.save_as(record, tenant, name)
 
     def save_as(self, record: str, tenant: str, name: str) -> str:
-        """The host's transaction."""
-        with self.engine.begin() as conn:
-            if conn.execute(CHANGE, {"of": record, "name": name}).rowcount == 0:
-                conn.execute(PERSON.insert(), {"id": record, "name": name})
-            [outcome] = self.runtime.save(conn, "Person", record, user="u1", tenant=tenant)
+        """The host's transaction. A boss who cannot be referred to is taken back, and the rest saved without him."""
+        boss = self.bosses.get(record)
+        try:
+            with self.engine.begin() as conn:
+                if conn.execute(CHANGE, {"of": record, "name": name, "by": boss}).rowcount == 0:
+                    conn.execute(PERSON.insert(), {"id": record, "name": name, "boss": boss})
+                [outcome] = self.runtime.save(conn, "Person", record, user="u1", tenant=tenant)
+                _require_boss(outcome, boss)
+        except _TakenBackError:
+            self.bosses[record] = None
+            return self.save_as(record, tenant, name)
         self.names[record] = name
+        self.served[record].add(boss)
         said = outcome.code if isinstance(outcome, Refused) else type(outcome).__name__
         if said in WRITTEN_DOWN:
             self._require_wanted(record, name)
-        return f"save {record} {name}: {said}"
+        return f"save {record} {name}{f' under {boss}' if boss else ''}: {said}"
+
+    def _stop_boss(self) -> str:
+        """An operator stops the link of somebody whose people are about to be sent."""
+        busy = {key for process in self.processes for key in process.busy_with}
+        led = {boss for record, boss in sorted(self.bosses.items()) if boss and self._link_key(record) in busy}
+        if not led:
+            return NOTHING
+        return self._decide_about_link(Verb.SUSPEND, self.rng.choice(sorted(led)))
 
     def _require_wanted(self, record: str, name: str) -> None:
         with self.engine.begin() as conn:
@@ -430,7 +362,8 @@ class Universe:
         return f"mapping {self.mapping}"
 
     def _apply(self) -> None:
-        pack = _pack(MAPPINGS[self.mapping], mirror=self.has_mirror, contract=self.has_contract)
+        target = MAPPINGS[self.mapping]
+        pack = _pack(target, mirror=self.has_mirror, contract=self.has_contract, bosses=self.has_bosses)
         with self.engine.begin() as conn:
             for tenant in self.tenants:
                 apply_pack(
@@ -473,13 +406,15 @@ class Universe:
         """One row, due or claimed, is of a lane that is not known here; people find it on their list."""
         with self.engine.begin() as conn:
             query = sa.text(
-                "SELECT id FROM pushlink_push_attempt WHERE status = 'pending' AND hold_code IS NULL"
-                " AND dispatch_lane = 'configured' ORDER BY id"
+                "SELECT a.id, s.source_record_id FROM pushlink_push_attempt a"
+                " JOIN pushlink_push_slot s USING (link_key)"
+                " WHERE a.status = 'pending' AND a.hold_code IS NULL AND a.dispatch_lane = 'configured' ORDER BY a.id"
             )
-            rows = list(conn.execute(query).scalars())
+            rows = [(row.id, row.source_record_id) for row in conn.execute(query)]
             if not rows or self.stranded:
                 return NOTHING
-            [chosen] = self.stranded = [self.rng.choice(rows)]
+            chosen, record = self.rng.choice(rows)
+            self.stranded[chosen] = record
             conn.execute(
                 sa.text("UPDATE pushlink_push_attempt SET dispatch_lane = :lane WHERE id = :id"),
                 {"lane": FOREIGN_LANE, "id": chosen},
@@ -497,11 +432,20 @@ class Universe:
         put_back, self.mapping = self.backup  # the catalogue is of then, too
         put_back()
         self.backup = None
+        self.network.forgotten = [*self.network.underway]
         with self.engine.begin() as conn:
             now = self.clock.now()
             deployments.recover(conn, actor="sim", reason="restored", now=now)
             deployments.confirm(conn, self.runtime.world, actor="sim", reason="restored", now=now)
         return "restored and confirmed"
+
+    def waits_for_later(self, record: str) -> bool:
+        """Whether somebody that this record referred to waits for a newer release: then it waits as well."""
+        above, looked_at = {record}, set[str]()
+        while one := min(above - looked_at, default=None):
+            looked_at.add(one)
+            above |= {boss for boss in self.served[one] if boss is not None}
+        return bool((above - {record}) & set(self.stranded.values()))
 
     # ---------------------------------------------------------------------------------- the operator
 
@@ -535,6 +479,8 @@ class Universe:
         for verb, argument in self._wishes(row, found):
             if verb in offered:
                 if verb is Verb.UNHOLD and self._is_hopeless(row):
+                    if self.bosses.pop(row.record_id, None) is not None and row.record_id not in self.deleted:
+                        return self.save_as(row.record_id, tenant, self.names[row.record_id])  # without that boss
                     return self._decide_about_link(Verb.SUSPEND, row.record_id)
                 said = self._act(verb, row.target_id, row.row_version, tenant, argument)
                 if "refused" not in said:
@@ -657,6 +603,8 @@ class Universe:
             self.trace += [said for said in (*told, self._accept_mapping()) if said != NOTHING and "leaves" not in said]
             self.clock.advance(hours=1)
             if len(self.trace) > before:
+                is_free = self.has_bosses and any(said.endswith("to superseded") for said in told)
+                again = 0 if is_free else again  # whoever waited for others for so long is saved once more
                 continue
             if again == SAVED_AGAIN:
                 return
@@ -730,8 +678,9 @@ class Universe:
 
 
 @cache
-def _pack(target: str, *, mirror: bool, contract: bool) -> Pack:
-    text = (PACK + MIRROR if mirror else PACK).replace("target: /name}", f"target: {target}}}")
+def _pack(target: str, *, mirror: bool, contract: bool, bosses: bool) -> Pack:
+    text = (PACK + MIRROR if mirror else PACK) + (BOSSES if bosses else "")
+    text = text.replace("target: /name}", f"target: {target}}}")
     text = text.replace("path: /people,", f"path: /people, {CONTRACT}," if contract else "path: /people,")
     return load_pack_text(text.replace(ID_RULE, f"{ID_RULE}, candidates: [{{from: $response.body#/existing}}]"))
 
