@@ -180,6 +180,7 @@ def test_what_the_remote_knows_better_is_found(
     """A second create, a lost id, a changed replay, a send without a checkpoint, a value that did not arrive."""
     problems = found(bench, tmp_path, *lines)
     assert any(problem in one for one in problems), problems
+    assert sorted(found(bench, tmp_path, *lines, whole=True)) == sorted(problems)  # as when all are read at once
 
 
 @pytest.mark.parametrize(
@@ -204,6 +205,20 @@ def test_what_the_rows_and_the_host_say_is_compared(bench: Bench, tmp_path: Path
         conn.exec_driver_sql(statement)
     problems = found(bench, tmp_path, line(), settled=False)
     assert any(problem in one for one in problems), problems
+
+
+@pytest.mark.parametrize(("reason", "is_explained"), [("timeline_changed", True), ("lease_expired", False)])
+def test_doubt_without_a_send_is_explained_by_another_timeline_alone(
+    bench: Bench, tmp_path: Path, reason: str, is_explained: bool
+) -> None:
+    """A failover may have lost the checkpoint; nothing else puts what was never sent in doubt."""
+    with bench.database.engine.begin() as conn:
+        conn.exec_driver_sql(
+            "UPDATE pushlink_push_attempt SET status = 'ambiguous_remote_effect', in_doubt = 1, remote_id = NULL,"
+            f" send_count = 0, first_io_at = NULL, last_checkpoint_at = NULL, reason_code = '{reason}'"
+        )
+    told = [one for one in found(bench, tmp_path, settled=False) if "ever sent" in one or "evidence" in one]
+    assert told == [] if is_explained else len(told) == 2, told
 
 
 def test_a_row_of_an_unknown_lane_is_watched(bench: Bench, tmp_path: Path) -> None:

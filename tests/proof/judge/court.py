@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 
-from proof.judge.rows import Judge, Row
+from proof.judge.rows import SENT_PERHAPS, Judge, Row
 
 Story: TypeAlias = Mapping[str, list[Row]]
 
@@ -186,11 +186,11 @@ def _replays(record: str, log: RemoteLog) -> Iterator[str]:
 
 
 def _evidence(story: Story) -> Iterator[str]:
-    """What is parked in doubt says since when, and that it is."""
+    """What is parked in doubt says since when, and that it is; a claim of an older timeline may know of no send."""
     for row in story["attempts"]:
-        if row["status"] == "ambiguous_remote_effect" and not (
-            row["in_doubt"] and row["first_io_at"] and row["last_checkpoint_at"] and row["send_count"]
-        ):
+        is_told = row["first_io_at"] and row["last_checkpoint_at"] and row["send_count"]
+        is_parked = row["status"] == "ambiguous_remote_effect"
+        if is_parked and not (row["in_doubt"] and (is_told or row["reason_code"] == SENT_PERHAPS)):
             yield f"the {row['operation']} {row['id']} is ambiguous without evidence of a send"
 
 

@@ -59,6 +59,9 @@ _SAID_BY_PEOPLE: Final = ("confirm_absent", "dispose")
 _WAITS_FOR_PEOPLE: Final = ("ambiguous_remote_effect", "terminal_failed")
 _IN_WORK: Final = ("processing", "post_sent", "writeback_commit_pending")
 _THROTTLED: Final = 429
+
+#: Why a row is in doubt whatever this database knows of its sends: the checkpoint may have been lost with a timeline.
+SENT_PERHAPS: Final = "timeline_changed"
 _OPEN_UPDATE: Final = ("pending", "processing", "post_sent", "ambiguous_remote_effect")
 _LANES: Final = ("configured", "deferred_association")
 _LINKED: Final = ("writeback_commit_pending", "finalized")
@@ -318,7 +321,7 @@ def _checkpoints(tables: Mapping[str, list[Row]]) -> Iterator[str]:
         what = f"the {row['operation']} {row['id']} is {row['status']}"
         if row["status"] == "terminal_failed" and (row["in_doubt"] or row["remote_id"]):
             yield f"{what} although it is in doubt, or its remote id is known"
-        if row["in_doubt"] and not row["send_count"]:
+        if row["in_doubt"] and not row["send_count"] and row["reason_code"] != SENT_PERHAPS:
             yield f"{what} and in doubt although nothing was ever sent"
         if row["send_count"] and row["first_io_at"] is None:
             yield f"{what} and has sent without a first time"
