@@ -106,6 +106,8 @@ def test_an_expired_configured_create_is_replayed_only_under_its_contract(
         checkpoint_set=checkpoint,
         same_timeline=timeline,
         live_replay_contract=live,
+        in_doubt=False,
+        remote_id_known=False,
     )
     assert recover_create(facts) is event
 
@@ -154,6 +156,8 @@ def test_an_expired_update_goes_back_only_before_its_checkpoint_and_with_authori
             checkpoint_set=checkpoint,
             same_timeline=True,
             live_replay_contract=live,
+            in_doubt=False,
+            remote_id_known=False,
             replay_authority=authority,
         )
         assert recover_update(facts) is event

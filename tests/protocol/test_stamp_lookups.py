@@ -102,6 +102,8 @@ def test_the_whole_answer_may_be_the_one_item_and_its_id_part_of_a_text() -> Non
     other = answer(200, json.dumps({"stamp": MARK, "url": "/others/9"}))
     assert read_stamped(made, lookup, other, MARK).shown is Shown.NO_ID
     assert read_stamped(made, lookup, answer(200, "[]"), MARK).shown is Shown.NOT_YET
+    nowhere, no_place = looking(items=None, id=[{"from": "nowhere"}])
+    assert read_stamped(nowhere, no_place, told, MARK).shown is Shown.NO_ID
     assert read_stamped(made, lookup, answer(200, '{"stamp": 5}'), MARK).shown is Shown.NOTHING
 
 

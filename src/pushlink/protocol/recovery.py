@@ -27,9 +27,9 @@ class RecoveryFacts:
     status: AttemptStatus
     checkpoint_set: bool
     same_timeline: bool
-    live_replay_contract: bool = False
-    in_doubt: bool = False
-    remote_id_known: bool = False
+    live_replay_contract: bool
+    in_doubt: bool
+    remote_id_known: bool
     replay_authority: bool = True
 
 
