@@ -40,6 +40,7 @@ HOSTILE = (
     "a\x00",
     "a\x7f",
     "a\x85",
+    "a\x9f",
     "a\ud800",
     "a\udfff",
     "//evil.example/x",

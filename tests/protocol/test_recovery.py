@@ -112,6 +112,33 @@ def test_an_expired_configured_create_is_replayed_only_under_its_contract(
     assert recover_create(facts) is event
 
 
+@pytest.mark.rule("D-07", "D-02")
+def test_a_create_that_may_have_been_sent_is_replayed_unknown_or_promoted() -> None:
+    """All facts of the configured lane: a live contract replays what has no id yet, a committed result goes on."""
+    for facts in every(Lane.CONFIGURED):
+        is_proved = not facts.checkpoint_set and facts.same_timeline
+        if facts.status is A.POST_SENT or (facts.status is A.PROCESSING and not is_proved):
+            may_replay = facts.live_replay_contract and not facts.remote_id_known
+            assert recover_create(facts) is (CreateEvent.REPLAY if may_replay else CreateEvent.UNKNOWN)
+        if facts.status is A.WRITEBACK_COMMIT_PENDING:
+            is_committed = facts.checkpoint_set and facts.remote_id_known
+            assert recover_create(facts) is (CreateEvent.PROMOTE if is_committed else None)
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+def test_an_update_goes_back_only_unsent_authorised_and_without_a_doubt(lane: Lane) -> None:
+    """All facts of every lane that is known; no contract replays an update."""
+    for facts in every(lane):
+        is_proved = not facts.checkpoint_set and facts.same_timeline
+        expected = UpdateEvent.UNKNOWN
+        if facts.status is A.PROCESSING and is_proved and not facts.replay_authority:
+            expected = UpdateEvent.RECOVER_UNAUTHORISED
+        elif facts.status is A.PROCESSING and is_proved and not facts.in_doubt:
+            expected = UpdateEvent.RECOVER_UNSTARTED
+        if facts.status in {A.PROCESSING, A.POST_SENT}:
+            assert recover_update(facts) is expected
+
+
 @pytest.mark.rule("RR-05")
 def test_a_known_remote_id_is_never_followed_by_another_post() -> None:
     """With an id no recovery leads to pending once anything may have been sent."""

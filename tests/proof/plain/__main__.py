@@ -162,9 +162,13 @@ def summary(book: Book) -> str:
     modules = len({one.module for one in book.changes})
     explained = [entry for entry in survivors if reason(entry) is not None]
     head = (
-        f"{tried:,} of {count:,} mutants of {modules} modules have met every test that they can meet: {killed:,} were "
-        f"killed, {len(survivors)} survived, {len(explained)} of those for a reason. {count - tried:,} are left."
+        f"{tried:,} of {count:,} mutants of {modules} modules have a verdict: {killed:,} were killed, "
+        f"{len(survivors)} survived, {len(explained)} of those for a reason."
     )
+    if tried < count:
+        known = {entry.key for entry in (*book.killed(), *survivors)}
+        left = Counter(change.module for change in book.changes if change.key not in known)
+        head += f" {count - tried:,} are left: {', '.join(f'{name} {one}' for name, one in left.most_common())}."
     rows = [
         (
             f"`{entry.module}.py:{entry.line}`",

@@ -22,6 +22,12 @@ class Equivalent:
 EQUIVALENT: Final[tuple[Equivalent, ...]] = (
     Equivalent(
         "body",
+        "if not token.isdigit() or token != str(int(token[:9])) or int(token) >= len(node):",
+        "9 -> 10",
+        "a token of ten digits is beyond the end of every list, and refused for that",
+    ),
+    Equivalent(
+        "body",
         "length = max((len(text) for text in _texts(value)), default=0)",
         "0 -> 1",
         "no bound is below one character, so no text at all and one character pass alike",
