@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -17,6 +19,7 @@ from pushlink.surfaces.who import ReasonOption, TokenFileOption, typing_now
 if TYPE_CHECKING:
     import datetime as dt
 
+    from pushlink.bootstrap import Runtime
     from pushlink.operations.deployments import DeploymentView
     from pushlink.store.access import Connection
 
@@ -78,13 +81,10 @@ def general_worker(
 ) -> None:
     """Let workers take everything that is due, or (off) only creates that wait for another record."""
     from pushlink.operations import deployments
-    from pushlink.store.access import writing
 
     output = Output(as_json=as_json)
-    with open_runtime(config) as runtime, writing(runtime.engine) as conn:
-        now = runtime.world.clock.now(conn)
-        who = _administrator(conn, token_file, now)
-        is_on = state is Switch.ON
+    is_on = state is Switch.ON
+    with open_runtime(config) as runtime, _deciding(runtime, token_file) as (conn, who, now):
         changed = deployments.switch_general_worker(conn, on=is_on, actor=who, reason=reason, now=now)
     if as_json:
         output.document({"is_changed": changed})
@@ -99,12 +99,10 @@ def recover(
 ) -> None:
     """Enter recovery mode by hand: nothing is sent and nothing saved until somebody confirms."""
     from pushlink.operations import deployments
-    from pushlink.store.access import writing
 
     output = Output(as_json=as_json)
-    with open_runtime(config) as runtime, writing(runtime.engine) as conn:
-        now = runtime.world.clock.now(conn)
-        changed = deployments.recover(conn, actor=_administrator(conn, token_file, now), reason=reason, now=now)
+    with open_runtime(config) as runtime, _deciding(runtime, token_file) as (conn, who, now):
+        changed = deployments.recover(conn, actor=who, reason=reason, now=now)
     if as_json:
         output.document({"is_changed": changed})
     else:
@@ -120,13 +118,10 @@ def confirm(
 ) -> None:
     """Say that this database is the right one: what may have been sent becomes doubtful, and workers go on."""
     from pushlink.operations import deployments
-    from pushlink.store.access import writing
 
     output = Output(as_json=as_json)
     with open_runtime(config) as runtime:
-        with writing(runtime.engine) as conn:
-            now = runtime.world.clock.now(conn)
-            who = _administrator(conn, token_file, now)
+        with _deciding(runtime, token_file) as (conn, who, now):
             done = deployments.confirm(conn, runtime.world, actor=who, reason=reason, now=now, seen=confirmations)
         if runtime.state is not None and done.keep is not None:
             runtime.state.keep(done.keep)
@@ -149,12 +144,9 @@ def clear(
 ) -> None:
     """After a confirmation: let records without a link be created again."""
     from pushlink.operations import deployments
-    from pushlink.store.access import writing
 
     output = Output(as_json=as_json)
-    with open_runtime(config) as runtime, writing(runtime.engine) as conn:
-        now = runtime.world.clock.now(conn)
-        who = _administrator(conn, token_file, now)
+    with open_runtime(config) as runtime, _deciding(runtime, token_file) as (conn, who, now):
         changed = deployments.clear(conn, actor=who, reason=reason, now=now, seen=confirmations)
     if as_json:
         output.document({"is_changed": changed})
@@ -164,11 +156,15 @@ def clear(
         output.say("Nothing stood in their way.")
 
 
-def _administrator(conn: Connection, token_file: Path | None, now: dt.datetime) -> str:
-    """Who does this: an administrator of every tenant."""
+@contextmanager
+def _deciding(runtime: Runtime, token_file: Path | None) -> Iterator[tuple[Connection, str, dt.datetime]]:
+    """A transaction, the administrator of every tenant who decides in it, and its moment."""
     from pushlink.operations.principals import Role
+    from pushlink.store.access import writing
 
-    return typing_now(conn, token_file, now=now).require(Role.ADMIN, tenant=None).name
+    with writing(runtime.engine) as conn:
+        now = runtime.world.clock.now(conn)
+        yield conn, typing_now(conn, token_file, now=now).require(Role.ADMIN, tenant=None).name, now
 
 
 def register(app: typer.Typer) -> None:
