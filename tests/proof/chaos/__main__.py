@@ -100,7 +100,7 @@ def _run(trouble: Trouble, dialect: str, options: argparse.Namespace) -> dict[st
     found: dict[str, Any] = {"trouble": trouble.name, "dialect": dialect, "records": options.records, "problems": []}
     began = time.monotonic()
     try:
-        with opened_scene(trouble, dialect, home, logs, options.seed) as scene:
+        with opened_scene(trouble, dialect, home, logs, records=options.records, seed=options.seed) as scene:
             found |= _story(trouble, scene, options.records, options)
     except PermissionError as error:
         found |= {"not_run": str(error)}

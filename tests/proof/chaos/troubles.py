@@ -28,8 +28,9 @@ from proof.chaos.proxy import CutProxy
 from proof.chaos.site import LEASE_S, Site, send_signal, wait_until
 from proof.databases import DIALECTS
 
-#: Megabytes of the file system that a database fills up.
+#: Megabytes of the file system that a database fills up: so many, and one more for so many records.
 _SMALL_MB: Final = 24
+_RECORDS_OF_A_MB: Final = 64  # with their requests, answers and events, and what the write-ahead log needs beside
 
 #: Where a clock may jump to, in seconds from the true time. What one day's clock put off is due on that day only, so a
 #: clock that wandered on and on would soon stand where nothing is.
@@ -296,11 +297,11 @@ def _set_shift(site: Site, seconds: float) -> None:
 
 
 @contextmanager
-def opened_scene(trouble: Trouble, dialect: str, home: Path, logs: Path, seed: int) -> Iterator[Scene]:
+def opened_scene(trouble: Trouble, dialect: str, home: Path, logs: Path, *, records: int, seed: int) -> Iterator[Scene]:
     """Everything that a trouble needs around it. Raises `PermissionError` where it may not be made."""
     with ExitStack() as exits:
         if trouble.small:
-            exits.enter_context(_small_file_system(home))
+            exits.enter_context(_small_file_system(home, _SMALL_MB + records // _RECORDS_OF_A_MB))
         cluster = exits.enter_context(Cluster()) if dialect == "postgresql" else None
         url = f"sqlite:///{home / 'db.sqlite'}" if cluster is None else cluster.url
         proxy = None
@@ -317,8 +318,8 @@ def opened_scene(trouble: Trouble, dialect: str, home: Path, logs: Path, seed: i
 
 
 @contextmanager
-def _small_file_system(home: Path) -> Iterator[None]:
-    command = ["mount", "-t", "tmpfs", "-o", f"size={_SMALL_MB}m", "none", str(home)]
+def _small_file_system(home: Path, megabytes: int) -> Iterator[None]:
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(home)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise PermissionError(f"no small file system could be mounted: {done.stderr.strip()}")
