@@ -55,6 +55,18 @@ def test_each_verb_is_an_arrow_of_the_machine_or_refused(verb: Verb, place: Plac
                 pytest.fail(f"{verb} has an arrow of another machine at {place}")
 
 
+@pytest.mark.rule("D-08")
+def test_what_a_verb_waits_for_and_hangs_on_stands_in_its_rule() -> None:
+    """Absence waits for the settle time, as does sending after an update in doubt; a repeat needs its contract."""
+
+    def verbs_that(fact: str) -> set[Verb]:
+        return {verb for verb, rule in VERBS.items() if getattr(rule, fact)}
+
+    assert verbs_that("settles") == {Verb.ABSENT, Verb.RESEND}
+    assert verbs_that("needs_contract") == {Verb.REPLAY, Verb.LOOKUP}
+    assert verbs_that("needs_unknown_lane") == {Verb.REPAIR_LANE}
+
+
 def test_every_verb_has_a_rule_and_acts_on_rows_of_one_kind() -> None:
     """The table is total; a verb of links acts on no attempt and the other way round."""
     assert set(VERBS) == set(Verb)
