@@ -176,6 +176,12 @@ def no_sticky() -> None:
     outcome._after_history = lambda operation, meaning, profile, history: original(
         operation, meaning, profile, replace(history, in_doubt=False)
     )
+    doubt = sending._doubt_after
+
+    def cleared(verdict: Any) -> bool | None:
+        return False if verdict.effect in {replies.Effect.NOT_SENT, replies.Effect.NOT_APPLIED} else doubt(verdict)
+
+    swap(doubt, cleared)
 
 
 @mutant(

@@ -485,8 +485,6 @@ class Universe:
                 said = self._act(verb, row.target_id, row.row_version, tenant, argument)
                 if "refused" not in said:
                     return said
-        if Verb.RELEASE_VERSION in offered:  # it stays refused, and its link is accepted as it is
-            return self._decide_about_link(Verb.REVALIDATE, row.record_id)
         return f"operator leaves {row.record_id} {row.target}"
 
     def _wishes(self, row: Any, found: Any) -> list[tuple[Verb, str | None]]:
