@@ -483,6 +483,22 @@ def test_an_update_whose_worker_died_before_the_checkpoint_is_sent_once(stage: S
     assert len(bodies(stage)) == 1
 
 
+@pytest.mark.rule("DL-06")
+def test_an_update_that_nobody_answers_for_is_parked(stage: Stage) -> None:
+    """Its worker died before anything began, and the author of what it was to send is nowhere any more."""
+    stage.linked(1, **ADA)
+    stage.save(1, name="Ada L.")
+    stage.paused()
+    stage.sql("UPDATE pushlink_push_slot SET wanted_authority = NULL")
+    stage.clock_forward()
+    stage.drain()
+    row = updates(stage)[0]
+    assert (row["status"], row["reason_code"]) == ("ambiguous_remote_effect", "authority_unavailable")
+    assert not row["in_doubt"]
+    assert stage.events(attempt_id=row["id"])[-1]["event"] == "recover_unauthorised"
+    assert bodies(stage) == []
+
+
 @pytest.mark.rule("DL-06", "DL-07", "D-20")
 @pytest.mark.parametrize("is_sent", [False, True], ids=["checkpointed", "sent"])
 def test_an_update_whose_worker_died_after_the_checkpoint_is_parked(stage: Stage, is_sent: bool) -> None:

@@ -108,6 +108,7 @@ def test_an_expired_configured_create_is_replayed_only_under_its_contract(
         live_replay_contract=live,
         in_doubt=False,
         remote_id_known=False,
+        replay_authority=True,
     )
     assert recover_create(facts) is event
 

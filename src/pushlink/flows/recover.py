@@ -13,13 +13,15 @@ from typing import Final
 import sqlalchemy as sa
 
 from pushlink.errors import Code
+from pushlink.flows.claim_facts import author_of
 from pushlink.flows.lookups_due import lookups_due, stamp_lookups_due
 from pushlink.flows.replaying import Prospect, later, prospects
 from pushlink.flows.world import World
 from pushlink.protocol.lookups import may_be_looked_up
 from pushlink.protocol.recovery import RecoveryFacts, recover_create, recover_update
+from pushlink.protocol.snapshots import AttemptId
 from pushlink.protocol.states import CreateEvent, Lane, Operation, UpdateEvent
-from pushlink.store import lifecycle, slots
+from pushlink.store import lifecycle, requests, slots
 from pushlink.store.claims import read_expired
 from pushlink.store.lifecycle import Claims, Move, Moved
 from pushlink.store.rows import AttemptRow
@@ -70,8 +72,20 @@ def recoveries_of(
     """
     sent = [row for row in rows if row.operation is Operation.CREATE and _may_be_there(row, timeline)]
     found = prospects(world, conn, sent, now=now)
-    moves = [recovery_of(row, found.get(row.id), timeline=timeline, actor=actor, now=now) for row in rows]
+    nobodys = _without_author(conn, rows)
+    moves = [
+        recovery_of(
+            row, found.get(row.id), timeline=timeline, replay_authority=row.id not in nobodys, actor=actor, now=now
+        )
+        for row in rows
+    ]
     return [move for move in moves if move is not None]
+
+
+def _reason(event: CreateEvent | UpdateEvent, facts: RecoveryFacts) -> Code:
+    if event is UpdateEvent.RECOVER_UNAUTHORISED:
+        return Code.AUTHORITY_UNAVAILABLE
+    return Code.LEASE_EXPIRED if facts.same_timeline else Code.TIMELINE_CHANGED
 
 
 def _answered(rows: Sequence[AttemptRow]) -> list[AttemptRow]:
@@ -83,8 +97,22 @@ def _may_be_there(row: AttemptRow, timeline: str) -> bool:
     return is_started and row.remote_id is None
 
 
+def _without_author(conn: sa.Connection, rows: Sequence[AttemptRow]) -> set[AttemptId]:
+    """Updates that never began and that nobody answers for any more (DL-06): neither frozen nor wanted by anybody."""
+    unstarted = [row for row in rows if row.operation is Operation.UPDATE and row.remote_io_started_at is None]
+    frozen = {one.attempt_id: one for one in requests.read_requests(conn, [row.id for row in unstarted]) if one}
+    wanted = {one.link_key: one for one in slots.read_slots(conn, [row.link_key for row in unstarted]) if one}
+    return {row.id for row in unstarted if not author_of(row, wanted, frozen)}
+
+
 def recovery_of(
-    row: AttemptRow, prospect: Prospect | None, *, timeline: str, actor: str, now: dt.datetime
+    row: AttemptRow,
+    prospect: Prospect | None,
+    *,
+    timeline: str,
+    replay_authority: bool,
+    actor: str,
+    now: dt.datetime,
 ) -> Move | None:
     """The move that recovers one expired row; `None` where the table leaves it alone."""
     facts = RecoveryFacts(
@@ -95,6 +123,7 @@ def recovery_of(
         live_replay_contract=prospect is not None and prospect.is_live(row, now),
         in_doubt=row.in_doubt,
         remote_id_known=row.remote_id is not None,
+        replay_authority=replay_authority,
     )
     event = recover_create(facts) if row.operation is Operation.CREATE else recover_update(facts)
     if event is None:
@@ -104,7 +133,7 @@ def recovery_of(
         row=row,
         event=event,
         actor=actor,
-        reason_code=Code.LEASE_EXPIRED if facts.same_timeline else Code.TIMELINE_CHANGED,
+        reason_code=_reason(event, facts),
         detail={
             "claimed_by": row.claimed_by,
             "lease_until": row.lease_until,

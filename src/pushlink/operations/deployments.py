@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from pushlink.errors import CallerError, Code
@@ -149,7 +150,8 @@ def _recover(conn: Connection, *, actor: str, now: dt.datetime) -> int:
     after, count = "", 0
     while rows := restores.read_in_work(conn, after=after, limit=RECOVERED_AT_ONCE):
         after = rows[-1].id
-        found = [recovery_of(row, None, timeline=_CONFIRMED, actor=actor, now=now) for row in rows]
+        ended = partial(recovery_of, timeline=_CONFIRMED, replay_authority=True, actor=actor, now=now)
+        found = [ended(row, None) for row in rows]
         count += len(make_recoveries(conn, [move for move in found if move is not None], now=now))
     return count
 

@@ -30,7 +30,7 @@ class RecoveryFacts:
     live_replay_contract: bool
     in_doubt: bool
     remote_id_known: bool
-    replay_authority: bool = True
+    replay_authority: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

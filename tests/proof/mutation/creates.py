@@ -163,8 +163,8 @@ def no_restored() -> None:
     restores.doubt_open_creates = lambda conn, *, actor, reason, now: 0
     without_doubt = recover.recovery_of
 
-    def recovered(row: Any, prospect: Any, *, timeline: str, actor: str, now: Any) -> Any:
-        return without_doubt(row, prospect, timeline=timeline or row.claim_timeline, actor=actor, now=now)
+    def recovered(row: Any, prospect: Any, *, timeline: str, **more: Any) -> Any:
+        return without_doubt(row, prospect, timeline=timeline or row.claim_timeline, **more)
 
     swap(without_doubt, recovered)
 
