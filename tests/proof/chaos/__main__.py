@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from proof.chaos.site import Site
-from proof.chaos.troubles import TROUBLES, Scene, Trouble, opened_scene
+from proof.chaos.troubles import BLOWS_MIN, TROUBLES, Scene, Trouble, opened_scene
 from proof.databases import DIALECTS
 from proof.figures import BUILD, table, write_section
 
@@ -40,9 +40,6 @@ IDLE_S_MAX: Final = 10.0
 
 #: How often it is asked how much is left to do, in seconds.
 LOOK_S: Final = 1.0
-
-#: Blows that a run has at least, however soon its work is done.
-BLOWS_MIN: Final = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -145,7 +142,8 @@ def _destroy(trouble: Trouble, scene: Scene, options: argparse.Namespace, *, end
     waited for once all is done. A clock jumps on all the same: it may have jumped to where nothing is due.
     """
     site, struck_at, next_look = scene.site, time.monotonic(), 0.0
-    pause_s, goal, left = trouble.every_s[0], 1, None
+    pause_s, left = trouble.every_s[0], None
+    goal = options.records // 2 if trouble.loses else 1  # after a loss nothing new is sent, so half of it is before
     gap = max(1, min(BLOW_AFTER, options.records // BLOWS_MIN // 2), options.records // BLOW_ONE_IN)
     while time.monotonic() < end:
         site.keep_alive(options.workers)
@@ -159,7 +157,7 @@ def _destroy(trouble: Trouble, scene: Scene, options: argparse.Namespace, *, end
             goal = site.sends() + scene.random.randint(1, gap)
         if now >= next_look and not site.are_saving():
             next_look, left = now + LOOK_S, site.waiting()
-            is_enough = scene.struck.total() >= BLOWS_MIN or trouble.proxied or trouble.loses
+            is_enough = scene.struck.total() >= trouble.blows_min
             if is_enough and left is not None and left <= options.records * options.left:
                 return
         time.sleep(TICK_S)

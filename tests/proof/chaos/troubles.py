@@ -32,6 +32,9 @@ from proof.databases import DIALECTS
 _SMALL_MB: Final = 24
 _RECORDS_OF_A_MB: Final = 64  # with their requests, answers and events, and what the write-ahead log needs beside
 
+#: Blows that a run has at least.
+BLOWS_MIN: Final = 3
+
 #: Where a clock may jump to, in seconds from the true time. What one day's clock put off is due on that day only, so a
 #: clock that wandered on and on would soon stand where nothing is.
 _SHIFTS_S: Final = (0, 3_600, -3_600, 86_400, -86_400)
@@ -92,6 +95,7 @@ class Trouble:
     name: str
     strike: Blow
     every_s: tuple[float, float]
+    blows_min: int = BLOWS_MIN  # however soon the work is done
     dialects: tuple[str, ...] = DIALECTS
     heal: Callable[[Scene], None] = _nothing
     grace_s: float = 0.3
@@ -99,7 +103,9 @@ class Trouble:
     proxied: bool = False
     small: bool = False  # on a file system of a few megabytes
     late: bool = False  # with clocks that jump
-    loses: bool = False  # commits may be lost, so the tables may know less than the remote
+    loses: bool = (
+        False  # commits may be lost, so the tables may know less than the remote, and nothing new is sent then
+    )
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -338,9 +344,22 @@ TROUBLES: Final = (
     Trouble(name="server crash", strike=_crash, every_s=(1.0, 3.0), dialects=("postgresql",)),
     Trouble(name="session", strike=_terminate, every_s=(0.3, 1.0), dialects=("postgresql",)),
     Trouble(name="failover", strike=_fail_over, every_s=(0.5, 1.0), dialects=("postgresql",)),
-    Trouble(name="lost commits", strike=_fail_over_behind, every_s=(1.0, 2.0), dialects=("postgresql",), loses=True),
     Trouble(
-        name="commit cut", strike=_cut, every_s=(0.5, 1.0), dialects=("postgresql",), heal=_heal_cuts, proxied=True
+        name="lost commits",
+        strike=_fail_over_behind,
+        every_s=(1.0, 2.0),
+        blows_min=1,
+        dialects=("postgresql",),
+        loses=True,
+    ),
+    Trouble(
+        name="commit cut",
+        strike=_cut,
+        every_s=(0.5, 1.0),
+        blows_min=0,  # the proxy cuts by itself
+        dialects=("postgresql",),
+        heal=_heal_cuts,
+        proxied=True,
     ),
     Trouble(name="disk full", strike=_fill, every_s=(1.0, 3.0), dialects=("sqlite",), small=True),
     Trouble(name="file locked", strike=_lock, every_s=(0.5, 2.0), dialects=("sqlite",)),
