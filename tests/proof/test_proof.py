@@ -213,10 +213,11 @@ def test_doubt_without_a_send_is_explained_by_another_timeline_alone(
 ) -> None:
     """A failover may have lost the checkpoint; nothing else puts what was never sent in doubt."""
     with bench.database.engine.begin() as conn:
-        conn.exec_driver_sql(
+        statement = (
             "UPDATE pushlink_push_attempt SET status = 'ambiguous_remote_effect', in_doubt = 1, remote_id = NULL,"
-            f" send_count = 0, first_io_at = NULL, last_checkpoint_at = NULL, reason_code = '{reason}'"
+            " send_count = 0, first_io_at = NULL, last_checkpoint_at = NULL, reason_code = :reason"
         )
+        conn.execute(sa.text(statement), {"reason": reason})
     told = [one for one in found(bench, tmp_path, settled=False) if "ever sent" in one or "evidence" in one]
     assert told == [] if is_explained else len(told) == 2, told
 
