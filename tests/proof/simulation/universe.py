@@ -479,13 +479,20 @@ class Universe:
         for verb, argument in self._wishes(row, found):
             if verb in offered:
                 if verb is Verb.UNHOLD and self._is_hopeless(row):
-                    if self.bosses.pop(row.record_id, None) is not None and row.record_id not in self.deleted:
-                        return self.save_as(row.record_id, tenant, self.names[row.record_id])  # without that boss
-                    return self._decide_about_link(Verb.SUSPEND, row.record_id)
+                    return self._give_up(row, tenant)
                 said = self._act(verb, row.target_id, row.row_version, tenant, argument)
                 if "refused" not in said:
                     return said
         return f"operator leaves {row.record_id} {row.target}"
+
+    def _give_up(self, row: Any, tenant: str) -> str:
+        """Stop a link whose update comes back for ever; of one that referred to somebody, save the record without."""
+        record = row.record_id
+        if not self.served[record] - {None}:
+            return self._decide_about_link(Verb.SUSPEND, record)
+        if self.bosses.pop(record, None) is None or record in self.deleted:
+            return f"operator leaves {record} {row.target}"  # the next save takes its place
+        return self.save_as(record, tenant, self.names[record])
 
     def _wishes(self, row: Any, found: Any) -> list[tuple[Verb, str | None]]:
         quiet = not self._may_still_send(row.record_id)
