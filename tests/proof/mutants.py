@@ -2,7 +2,7 @@
 
     python -m proof.mutants                     every rule, at most 500 seeds each
     python -m proof.mutants --rules FENCE LATE  these alone; the figures of the others stay
-    python -m proof.mutants --plain recovery gates --minutes 10   plain mutation testing of these modules (`plain.py`)
+    python -m proof.mutants --plain recovery gates --minutes 10  plain mutation testing of these modules (`proof.plain`)
 
 Each mutant runs in processes of its own: one that simulates seed after seed until an invariant breaks, one that runs
 the test that names the rule. A broken invariant counts, and an assertion of that test. An error that nobody expects
