@@ -25,7 +25,7 @@ from pushlink.testing.certificates import Certificates
 from pushlink.testing.wire import FaultyServer, Script, body_of, header_values
 
 #: A call may end this much after its deadline, on a busy machine.
-LATE_S_MAX: Final = 4.0
+LATE_S_MAX: Final = 1.0
 
 #: How long the server is watched for a request too many, after the call has returned.
 GRACE_S: Final = 0.02
