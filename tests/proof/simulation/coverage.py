@@ -27,7 +27,7 @@ ELSEWHERE: Final[Mapping[tuple[str, str], str]] = {
     ("create", CreateEvent.ANSWER_STORED): "needs an answer that is looked up: tests/flows/test_answers_looked_up.py",
     ("update", UpdateEvent.ANSWER_STORED): "the same",
     ("update", UpdateEvent.REMOTE_CONFLICT): "needs a precondition: tests/flows/test_requests_preconditions.py",
-    ("update", UpdateEvent.RECOVER_UNAUTHORISED): "needs an authority that says no: tests/flows/test_authority.py",
+    ("update", UpdateEvent.RECOVER_UNAUTHORISED): "needs an author who is nowhere any more: tests/flows/test_update.py",
     ("update", UpdateEvent.FAIL_VALIDATION): "needs a value that does not render: tests/flows/test_update.py",
     ("create", CreateEvent.LINK_RETIRED): "needs a retired link whose mirror waits: tests/operations",
     ("create", CreateEvent.MIRROR_FAILED): "needs a host's table that is locked: tests/flows/test_writeback.py",
