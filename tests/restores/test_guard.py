@@ -33,6 +33,7 @@ from pushlink.ports import StateSeen
 from pushlink.store import restores
 from pushlink.store.access import reading
 from pushlink.store.claims import Turn
+from pushlink.store.tables import push_attempt
 from pushlink.surfaces.cli import app
 from restores.conftest import CopyDatabase, House
 
@@ -203,6 +204,22 @@ def test_what_was_in_work_is_ended_as_of_an_older_timeline(house: House) -> None
     assert (row["status"], row["reason_code"], row["in_doubt"]) == ("ambiguous_remote_effect", "timeline_changed", True)
     verbs = [action["verb"] for action in house.rows("operator_action")]
     assert verbs[-2:] == ["enter_recovery", "deployment_confirm"]
+
+
+def test_a_confirmation_writes_its_doubts_in_the_order_of_the_attempts_wherever_their_rows_are(house: House) -> None:
+    """A database answers an update in the order in which rows lie; the log reads alike on both."""
+    for record in range(1, 9):
+        house.save(record)
+    attempts = sorted(str(row["id"]) for row in house.rows("push_attempt"))
+    for attempt in reversed(attempts):  # each goes to the end of the table
+        with house.engine.begin() as conn:
+            touched = sa.update(push_attempt).where(push_attempt.c.id == attempt)
+            conn.execute(touched.values(updated_at=push_attempt.c.updated_at))
+    with house.engine.begin() as conn:
+        deployments.recover(conn, actor="ann", reason="restored", now=house.runtime().world.clock.now(conn))
+    house.confirm()
+    events = [row for row in house.rows("attempt_event") if row["event"] == "confirmed_in_doubt"]
+    assert [row["attempt_id"] for row in sorted(events, key=lambda row: int(str(row["id"])))] == attempts
 
 
 @pytest.mark.rule("D-37")

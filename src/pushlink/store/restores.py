@@ -125,7 +125,7 @@ def _audit(
 
 
 def doubt_open_creates(conn: sa.Connection, *, actor: str, reason: str, now: dt.datetime) -> int:
-    """Put every create that may have been sent after the backup in doubt; answers how many were not so before.
+    """Put every create that may have been sent after the backup in doubt, by id; how many were not so before.
 
     The time of the first send is not known any more. It was not before the reservation, so a replay contract's lifetime
     counts from there.
@@ -155,7 +155,7 @@ def doubt_open_creates(conn: sa.Connection, *, actor: str, reason: str, now: dt.
             reason=reason,
             row_version=row.row_version,
         )
-        for row in conn.execute(statement).all()
+        for row in sorted(conn.execute(statement).all(), key=lambda row: row.id)  # databases answer in any order
     ]
     for start in range(0, len(events), EVENTS_AT_ONCE):
         insert_events(conn, events[start : start + EVENTS_AT_ONCE], now=now)

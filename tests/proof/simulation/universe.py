@@ -110,7 +110,7 @@ WORLD_SCALE: Final = 0.15
 #: How often an operator looks at any link at all, and accepts it as it is, or wants no more of it.
 LOOKED_AT: Final = 0.1
 
-#: How often an operator lets the same attempt go on before he stops its link.
+#: How often an operator lets a record's attempts go on, or abandons them, before he gives up on what they wait for.
 UNHELD_MAX: Final = 3
 
 #: How often everything is saved once more at the end, as `pushlink backfill` does it.
@@ -478,7 +478,7 @@ class Universe:
         offered = {verb.name for verb in row.verbs}
         for verb, argument in self._wishes(row, found):
             if verb in offered:
-                if verb is Verb.UNHOLD and self._is_hopeless(row):
+                if verb in {Verb.UNHOLD, Verb.ABANDON} and self._is_hopeless(row):
                     return self._give_up(row, tenant)
                 said = self._act(verb, row.target_id, row.row_version, tenant, argument)
                 if "refused" not in said:
@@ -519,9 +519,9 @@ class Universe:
         return wishes
 
     def _is_hopeless(self, row: Any) -> bool:
-        """Whether the same attempt was let go on again and again, and came back each time."""
-        self.unheld[row.target_id] += 1
-        return self.unheld[row.target_id] > UNHELD_MAX
+        """Whether a record's attempts were let go on or abandoned again and again, and came back each time."""
+        self.unheld[row.record_id] += 1
+        return self.unheld[row.record_id] > UNHELD_MAX
 
     def _may_still_send(self, record: str) -> bool:
         """Whether a request about a record is on its way, or a process holds it in its hands."""
