@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from proof.mutation.means import change_gates, mutant, swap, without
-from proof.simulation import surroundings, universe
+from proof.simulation import operator, surroundings
 from pushlink.flows import create, drivers, operating_creates, rechecks, recover, sending, step_items, steps
 from pushlink.flows.uptime import uptime_s
 from pushlink.protocol import outcome, recovery, replies, states, verbs
@@ -58,7 +58,7 @@ def no_late() -> None:
 def no_settle() -> None:
     """Nothing is called absent before all of it has settled."""
     swap(operating_creates.require_settled, lambda acting, profile: None)
-    universe.Universe._may_still_send = lambda self, record: False  # type: ignore[method-assign]
+    operator.Operator._may_still_send = lambda self, record: False  # type: ignore[method-assign]
 
 
 @mutant(

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from proof.judge.rows import Judge
 from proof.simulation.places import Place
-from proof.simulation.surroundings import LATE, live_record
-from proof.simulation.universe import NOTHING, Universe
+from proof.simulation.surroundings import LATE, NOTHING, live_record
+from proof.simulation.universe import Universe
 
 #: Things that happen to one seed before everything is healed.
 STEPS: Final = 90
@@ -138,7 +138,7 @@ class Court:
     def compare(self) -> None:
         """What is at the remote at the end is what was saved last, or the record is on a list that people read."""
         universe = self._universe
-        parked = {row.record_id for _, row in universe.stuck()}
+        parked = {row.record_id for _, row in universe.operator.stuck()}
         for record, _ in universe.records:
             if record in universe.deleted or record in parked or record not in universe.names:
                 continue

@@ -23,6 +23,9 @@ from pushlink.testing.driver import SimulatedOutage
 from pushlink.testing.scripted import ScriptedTransport
 from pushlink.testing.verbs import Verb
 
+#: What is told when nothing came of it.
+NOTHING: Final = "nothing"
+
 #: What the sender of a request sees that arrives too late.
 LATE: Final = verbs.hang()
 

@@ -1,9 +1,7 @@
 """One simulated deployment: processes, requests, an operator, a remote and all that may happen to them, out of a seed.
 
 Everything runs on one thread and is chosen by one random generator: a scheduler picks what happens next, an effect of a
-flow at a time. The clock is a fixed one that the scheduler moves. The operator is an honest one who looks before he
-speaks: he declares absent only what no process and no request on its way can still create, which is what a settle time
-stands for, and he finds what is there.
+flow at a time. The clock is a fixed one that the scheduler moves.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -20,24 +18,19 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from proof.simulation.faults import IN_THE_WORLD, Fault, Faults
+from proof.simulation.operator import Operator
 from proof.simulation.processes import Generation, Process
-from proof.simulation.surroundings import FaultyDatabase, Network, SeededIds, live_record
+from proof.simulation.surroundings import NOTHING, FaultyDatabase, Network, SeededIds
 from proof.stories import BOSSES
 from pushlink.adapters.memory import FixedClock
 from pushlink.adapters.policy import AllowAllAuthority
 from pushlink.bootstrap import Parts, Runtime
-from pushlink.errors import CallerError, PushlinkError
-from pushlink.flows.operating import Decision, OperatorTerms
 from pushlink.flows.outcomes import Outcome, Refused
 from pushlink.flows.world import Remembered
-from pushlink.migration import revalidate
-from pushlink.operations import deployments, waiting
-from pushlink.operations.actions import act
+from pushlink.operations import deployments
 from pushlink.packs.loader import load_pack_text
 from pushlink.packs.model import Pack
 from pushlink.ports import WireRequest
-from pushlink.protocol.documents import Approval
-from pushlink.protocol.snapshots import Digest
 from pushlink.protocol.verbs import Verb
 from pushlink.settings import AuthoritySettings, ContractSettings, Settings
 from pushlink.store.catalog import apply_pack
@@ -48,22 +41,6 @@ from support.bench import METADATA, MIRROR, PACK, PERSON
 #: Records that the database knows something of.
 SAVED: Final = "SELECT s.source_record_id FROM pushlink_push_slot s JOIN pushlink_push_attempt a USING (link_key)"
 
-#: Tenants for which anything may wait for a person at all; the list of it is asked for only then.
-WAITS: Final = (
-    "SELECT tenant FROM pushlink_push_attempt WHERE hold_code IS NOT NULL OR dispatch_lane = 'lane of tomorrow'"
-    " OR status IN ('ambiguous_remote_effect', 'terminal_failed')"
-    " UNION SELECT tenant FROM pushlink_remote_link WHERE status = 'suspended_drift' ORDER BY 1"
-)
-
-#: What the simulated operator takes off the list; newer mappings and saves settle the rest.
-SETTLED_KINDS: Final = frozenset({"doubtful", "failed", "held", "refused", "retried", "stranded", "suspended"})
-
-#: Updates that a manifest has to wait for (D-21).
-ON_ITS_WAY: Final = (
-    "SELECT id FROM pushlink_push_attempt WHERE link_key = :key AND operation = 'update'"
-    " AND status IN ('processing', 'post_sent', 'ambiguous_remote_effect')"
-)
-
 #: A save that waits for one of these is written down with all its values (D-19).
 WRITTEN_DOWN: Final = frozenset(
     {"create_active", "create_ambiguous", "create_terminal", "update_ambiguous", "link_suspended"}
@@ -72,9 +49,6 @@ WRITTEN_DOWN: Final = frozenset(
 CHANGE: Final = (
     PERSON.update().where(PERSON.c.id == sa.bindparam("of")).values(name=sa.bindparam("name"), boss=sa.bindparam("by"))
 )
-
-#: What is told when nothing came of it.
-NOTHING: Final = "nothing"
 
 #: What a mapping is changed to and back.
 MAPPINGS: Final = ("/name", "/label")
@@ -97,7 +71,6 @@ WITH_GROUPS: Final = 10
 PROMOTED: Final = 0.4
 STOPPED: Final = 0.08
 
-TERMS: Final = OperatorTerms(pause_max_ms=600_000)
 WORKERS_MAX: Final = 4
 RECORDS_MAX: Final = 5
 
@@ -106,12 +79,6 @@ DEMOTED: Final = 0.08
 
 #: The world changes less often than a request fails.
 WORLD_SCALE: Final = 0.15
-
-#: How often an operator looks at any link at all, and accepts it as it is, or wants no more of it.
-LOOKED_AT: Final = 0.1
-
-#: How often an operator lets a record's attempts go on, or abandons them, before he gives up on what they wait for.
-UNHELD_MAX: Final = 3
 
 #: How often everything is saved once more at the end, as `pushlink backfill` does it.
 SAVED_AGAIN: Final = 2
@@ -152,7 +119,7 @@ class Universe:
             for number in range(1, self.rng.randint(1, RECORDS_MAX) + 1)
         ]
         self.mapping = 0
-        self.operations = 0
+        self.operator = Operator(self)
         self.retires = Fault.FOREIGN_ID not in self.faults.rates  # a remote that lies about ids, and a freed locator
         self.processes: list[Process] = []
         self.everybody: list[Process] = []  # dead ones too
@@ -161,7 +128,6 @@ class Universe:
         self.served: defaultdict[str, set[str | None]] = defaultdict(set)  # whom it ever referred to
         self.deleted: set[str] = set()
         self.gone: set[str] = set()  # records whose remote record somebody deleted
-        self.unheld: Counter[str] = Counter()
         self.stranded: dict[str, str] = {}  # attempt: record
         self._link_keys: dict[str, str] = {}
         self.trace: list[str] = []
@@ -226,7 +192,7 @@ class Universe:
         if choice < 0.80:
             return self.work()
         if choice < 0.88:
-            return self.operate()
+            return self.operator.operate()
         if choice < 0.95:
             return self.wait(self.rng.choice(JUMPS_S[:4]))
         if self.network.underway:
@@ -299,10 +265,10 @@ class Universe:
     def _stop_boss(self) -> str:
         """An operator stops the link of somebody whose people are about to be sent."""
         busy = {key for process in self.processes for key in process.busy_with}
-        led = {boss for record, boss in sorted(self.bosses.items()) if boss and self._link_key(record) in busy}
+        led = {boss for record, boss in sorted(self.bosses.items()) if boss and self.link_key(record) in busy}
         if not led:
             return NOTHING
-        return self._decide_about_link(Verb.SUSPEND, self.rng.choice(sorted(led)))
+        return self.operator.decide_about_link(Verb.SUSPEND, self.rng.choice(sorted(led)))
 
     def _require_wanted(self, record: str, name: str) -> None:
         with self.engine.begin() as conn:
@@ -321,7 +287,7 @@ class Universe:
             Fault.CREDENTIAL: self._change_credential,
             Fault.MAPPING: self._change_mapping,
             Fault.SOURCE_DELETED: self._delete,
-            Fault.SUSPENDED: lambda: self._decide_about_link(Verb.SUSPEND),
+            Fault.SUSPENDED: lambda: self.operator.decide_about_link(Verb.SUSPEND),
             Fault.RESTORED: self._restore,
             Fault.FOREIGN_LANE: self._strand,
         }[fault]()
@@ -389,19 +355,6 @@ class Universe:
         self.deleted.add(record)
         return f"{record} is deleted{', and pushlink told' if told else ''}"
 
-    def _decide_about_link(self, verb: Verb, record: str | None = None) -> str:
-        """Somebody stops, accepts or ends a link that is in use: the one of a record, or any."""
-        with self.engine.begin() as conn:
-            query = sa.text(
-                "SELECT id, tenant, row_version, source_record_id FROM pushlink_remote_link"
-                " WHERE status = 'finalized' ORDER BY id"
-            )
-            links = [link for link in conn.execute(query).all() if record in {None, link.source_record_id}]
-        if not links:
-            return NOTHING
-        link = self.rng.choice(links)
-        return self._act(verb, link.id, link.row_version, link.tenant)
-
     def _strand(self) -> str:
         """One row, due or claimed, is of a lane that is not known here; people find it on their list."""
         with self.engine.begin() as conn:
@@ -447,151 +400,6 @@ class Universe:
             above |= {boss for boss in self.served[one] if boss is not None}
         return bool((above - {record}) & set(self.stranded.values()))
 
-    # ---------------------------------------------------------------------------------- the operator
-
-    def operate(self) -> str:
-        """The operator takes one row off the list of what is stuck."""
-        if self.rng.random() < LOOKED_AT:
-            retires = self.retires and self.rng.random() < 0.2
-            return self._decide_about_link(Verb.RETIRE if retires else Verb.REVALIDATE)
-        rows = self.stuck()
-        if not rows:
-            return self._accept_mapping()
-        tenant, row = self.rng.choice(rows)
-        return self.settle(tenant, row)
-
-    def stuck(self) -> list[tuple[str, Any]]:
-        """Everything that waits for a person."""
-        with self.engine.begin() as conn:
-            groups = [
-                (tenant, group)
-                for tenant in conn.execute(sa.text(WAITS)).scalars().all()
-                for group in waiting.stuck(
-                    conn, world=self.runtime.world, tenant=tenant, samples=50, now=self.clock.now()
-                )
-            ]
-        return [(tenant, row) for tenant, group in groups if group.kind in SETTLED_KINDS for row in group.rows]
-
-    def settle(self, tenant: str, row: Any) -> str:
-        """Decide about one row by what is true at the remote."""
-        found = live_record(self.wire, row.record_id)
-        offered = {verb.name for verb in row.verbs}
-        for verb, argument in self._wishes(row, found):
-            if verb in offered:
-                if verb in {Verb.UNHOLD, Verb.ABANDON} and self._is_hopeless(row):
-                    return self._give_up(row, tenant)
-                said = self._act(verb, row.target_id, row.row_version, tenant, argument)
-                if "refused" not in said:
-                    return said
-        return f"operator leaves {row.record_id} {row.target}"
-
-    def _give_up(self, row: Any, tenant: str) -> str:
-        """Stop a link whose update comes back for ever; of one that referred to somebody, save the record without."""
-        record = row.record_id
-        if not self.served[record] - {None}:
-            return self._decide_about_link(Verb.SUSPEND, record)
-        if self.bosses.pop(record, None) is None or record in self.deleted:
-            return f"operator leaves {record} {row.target}"  # the next save takes its place
-        return self.save_as(record, tenant, self.names[record])
-
-    def _wishes(self, row: Any, found: Any) -> list[tuple[Verb, str | None]]:
-        quiet = not self._may_still_send(row.record_id)
-        remote_id = found.id if found is not None else None
-        wishes: list[tuple[Verb, str | None]] = []
-        if row.target == "link":
-            if found is not None:
-                return [(Verb.REVALIDATE, None)]
-            return [(Verb.RETIRE, None)] if self.retires else []
-        if self.rng.random() < 0.5:
-            wishes.append((Verb.REPLAY, None))
-        if remote_id is not None:
-            wishes.append((Verb.ADOPT, remote_id))
-            if quiet and found.document.get("name") == self.names.get(row.record_id):
-                wishes.append((Verb.APPLIED, None))
-        elif quiet:
-            wishes.append((Verb.ABSENT, None))
-        if quiet:
-            wishes += [(Verb.RESEND, None), (Verb.SUPERSEDE, None)]
-        wishes += [(Verb.REINTERPRET, None)] if quiet else []
-        wishes += [(Verb.RELEASE_VERSION, None)] if self.rng.random() < 0.5 else []  # or he leaves it refused
-        wishes += [(Verb.DISPOSE, None)]
-        wishes += self.rng.sample([(Verb.UNHOLD, None), (Verb.ABANDON, None)], 2)
-        return wishes
-
-    def _is_hopeless(self, row: Any) -> bool:
-        """Whether a record's attempts were let go on or abandoned again and again, and came back each time."""
-        self.unheld[row.record_id] += 1
-        return self.unheld[row.record_id] > UNHELD_MAX
-
-    def _may_still_send(self, record: str) -> bool:
-        """Whether a request about a record is on its way, or a process holds it in its hands."""
-        key = self._link_key(record)
-        busy = any(key in process.busy_with for process in self.processes)
-        return busy or self.network.is_underway(record)
-
-    def _act(self, verb: Verb, target: str, version: int, tenant: str, argument: str | None = None) -> str:
-        if verb is Verb.DISPOSE:
-            argument = self._known_id(target)
-        decision = Decision(
-            verb=verb,
-            target_id=target,
-            row_version=version,
-            actor="op",
-            reason="it was looked at",
-            tenant=tenant,
-            argument=argument,
-            approver="second",
-            reserve=verb is Verb.SUPERSEDE and self.rng.random() < 0.5,
-        )
-        try:
-            with self.engine.begin() as conn:
-                done = act(conn, self.runtime.world, decision, terms=TERMS, now=self.clock.now())
-        except CallerError as refused:
-            return f"{verb} refused: {refused.code}"
-        return f"{verb} {done.record_id}: {done.before} to {done.after}"
-
-    def _known_id(self, attempt: str) -> str:
-        with self.engine.begin() as conn:
-            query = sa.text("SELECT remote_id FROM pushlink_push_attempt WHERE id = :id")
-            return conn.execute(query, {"id": attempt}).scalar_one_or_none() or "none"
-
-    def _accept_mapping(self) -> str:
-        """A manifest for every link whose mapping is not the catalogue's any more."""
-        if not self.faults.struck[Fault.MAPPING]:
-            return NOTHING
-        for tenant in self.tenants:
-            with self.engine.begin() as conn:
-                [action] = self.runtime.world.catalog.read(conn).actions_for(tenant, "Person")
-                query = sa.text(
-                    "SELECT link_key FROM pushlink_remote_link WHERE status = 'finalized' AND tenant = :t"
-                    " AND NOT (mapping_fingerprint = :mapping AND validated_install_id = :install) ORDER BY 1"
-                )
-                now = {"t": tenant, "mapping": action.mapping_fingerprint, "install": action.install_id}
-                keys = list(conn.execute(query, now).scalars())
-            for key in keys:
-                self.operations += 1
-                try:
-                    manifest = revalidate.make_manifest(
-                        self.engine,
-                        [key],
-                        tenant=tenant,
-                        operation_id=f"op-{self.operations}",
-                        reason="mapping",
-                        approval=Approval(who="op", digest=Digest("sha256:" + "0" * 64)),
-                    )
-                    revalidate.apply(self.engine, manifest, actor="op", now=self.clock.now)
-                except PushlinkError:
-                    continue
-                self._require_still(key)
-                return f"manifest for {key[:8]}"
-        return NOTHING
-
-    def _require_still(self, key: str) -> None:
-        with self.engine.begin() as conn:
-            found = conn.execute(sa.text(ON_ITS_WAY), {"key": key}).scalars().all()
-        if found:
-            raise AssertionError(f"the link {key} was mapped anew while its update {found[0]} may be on its way")
-
     # ---------------------------------------------------------------------------------- the end
 
     def heal(self, rounds: int = 60) -> None:
@@ -606,8 +414,10 @@ class Universe:
         for _ in range(rounds):
             before = len(self.trace)
             self._work_until_idle()
-            told = [self.settle(tenant, row) for tenant, row in self.stuck()]
-            self.trace += [said for said in (*told, self._accept_mapping()) if said != NOTHING and "leaves" not in said]
+            told = [self.operator.settle(tenant, row) for tenant, row in self.operator.stuck()]
+            self.trace += [
+                said for said in (*told, self.operator.accept_mapping()) if said != NOTHING and "leaves" not in said
+            ]
             self.clock.advance(hours=1)
             if len(self.trace) > before:
                 is_free = self.has_bosses and any(said.endswith("to superseded") for said in told)
@@ -617,23 +427,11 @@ class Universe:
                 return
             again += 1
             self._clear()
-            self._accept_configuration()
+            self.operator.accept_configuration()
             for record, tenant in self.records:
                 if record in self.names and record not in self.deleted:
                     self.trace.append(self.save_as(record, tenant, self.names[record]))
         raise AssertionError("it does not come to rest: " + " | ".join(self.trace[-20:]))
-
-    def _accept_configuration(self) -> None:
-        """Somebody looks at what changed and accepts it for every link, as a runbook has it after a rotation."""
-        if not any(self.faults.struck[fault] for fault in (Fault.CREDENTIAL, Fault.MAPPING, Fault.RESTORED)):
-            return
-        with self.engine.begin() as conn:
-            query = sa.text(
-                "SELECT id, tenant, row_version FROM pushlink_remote_link WHERE status = 'finalized' ORDER BY id"
-            )
-            links = conn.execute(query).all()
-        for link in links:
-            self.trace.append(self._act(Verb.REVALIDATE, link.id, link.row_version, link.tenant))
 
     def _clear(self) -> None:
         """After a restore: look which records have a remote record that the database knows nothing of, and say so.
@@ -665,7 +463,8 @@ class Universe:
     def _seconds(self) -> float:
         return self.clock.now().timestamp()
 
-    def _link_key(self, record: str) -> str:
+    def link_key(self, record: str) -> str:
+        """The key of a record's slot, empty before its first save."""
         if record not in self._link_keys:  # it never changes
             with self.engine.begin() as conn:
                 query = sa.text("SELECT link_key FROM pushlink_push_slot WHERE source_record_id = :r")
