@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -16,7 +17,11 @@ from proof.chaos.site import wait_until
 
 #: What a server needs to have replicas; nobody keeps old segments for them, so they are few and quick.
 _REPLICATED: Final = {"wal_level": "replica", "max_wal_senders": "4", "wal_keep_size": "256MB"}
+
+#: What it takes to keep little of its log, and to be in need of a new file of it often.
+_SMALL: Final = {"wal_keep_size": "0", "min_wal_size": "32MB", "max_wal_size": "64MB", "checkpoint_timeout": "30s"}
 _PROMOTED_S_MAX: Final = 60.0
+_IN_CHARGE_S_MAX: Final = 60.0
 _DATABASE: Final = "chaos"
 
 
@@ -47,13 +52,13 @@ class Replica(Server):
 
 
 class Cluster:
-    """Use it in a `with`. `url` stays the same, whoever answers."""
+    """Use it in a `with`, and `remove` it. `url` stays the same, whoever answers. `small`: its disk will be."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, small: bool = False) -> None:
         self._homes: list[Path] = []
         self._place = new_home()
         self._current = self._place / "s"
-        self.primary = Server(self._home(), _REPLICATED)
+        self.primary = Server(self._home(), _REPLICATED | (_SMALL if small else {}))
         self.replica: Replica | None = None
 
     def __enter__(self) -> Self:
@@ -68,6 +73,9 @@ class Cluster:
             if server is not None:
                 with suppress(ServerFailed):
                     server.stop(signal.SIGQUIT)
+
+    def remove(self) -> None:
+        """Remove every file of it."""
         for home in [*self._homes, self._place]:
             shutil.rmtree(home, ignore_errors=True)
 
@@ -84,6 +92,23 @@ class Cluster:
     def admin(self) -> psycopg.Connection[tuple[object, ...]]:
         """A connection of somebody who may do everything."""
         return psycopg.connect(self.primary.dsn(), autocommit=True)
+
+    def has_ended(self) -> bool:
+        """Whether the server in charge gave up; waits while it recovers by itself, and until it answers."""
+        server = self.primary
+        wait_until(lambda: server.has_ended() or _answers(server), _IN_CHARGE_S_MAX)
+        return server.has_ended()
+
+    def start_again(self) -> None:
+        """Start the server in charge, which has ended. What it left holds its memory until that notices as well."""
+        end = time.monotonic() + _IN_CHARGE_S_MAX
+        while True:
+            try:
+                return self.primary.start()
+            except ServerFailed:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
 
     # ------------------------------------------------------------------------------ replicas
 
@@ -119,6 +144,12 @@ class Cluster:
     def _home(self) -> Path:
         self._homes.append(new_home())
         return self._homes[-1]
+
+
+def _answers(server: Server) -> bool:
+    with suppress(psycopg.Error), psycopg.connect(server.dsn()):
+        return True
+    return False
 
 
 def _is_promoted(replica: Replica) -> bool:

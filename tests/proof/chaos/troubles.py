@@ -22,14 +22,15 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from plugins.postgres import ServerFailed
 from proof.chaos.cluster import Cluster
+from proof.chaos.disks import fill, own_file_system, shrink
 from proof.chaos.proxy import CutProxy
 from proof.chaos.site import LEASE_S, Site, send_signal, wait_until
 from proof.databases import DIALECTS
 
-#: Megabytes of the file system that a database fills up: so many, and one more for so many records.
-_SMALL_MB: Final = 24
+#: Megabytes that a database has on the file system that is filled up: so many (a server keeps more of its log), and one
+#: more for so many records.
+_SMALL_MB: Final = {"sqlite": 24, "postgresql": 160}
 _RECORDS_OF_A_MB: Final = 64  # with their requests, answers and events, and what the write-ahead log needs beside
 
 #: Blows that a run has at least.
@@ -39,15 +40,14 @@ BLOWS_MIN: Final = 3
 #: clock that wandered on and on would soon stand where nothing is.
 _SHIFTS_S: Final = (0, 3_600, -3_600, 86_400, -86_400)
 
-_IN_CHARGE_S_MAX: Final = 60.0
-
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """A site in trouble. `cluster` and `proxy` are there where the trouble needs them."""
+    """A site in trouble. `disk` is where its database is; `cluster` and `proxy` are there where they are needed."""
 
     site: Site
     random: random.Random
+    disk: Path
     cluster: Cluster | None = None
     proxy: CutProxy | None = None
     struck: Counter[str] = field(default_factory=Counter)
@@ -101,7 +101,7 @@ class Trouble:
     grace_s: float = 0.3
     faithful: bool = False  # the remote does everything that it is asked
     proxied: bool = False
-    small: bool = False  # on a file system of a few megabytes
+    small: bool = False  # its database is on a file system of a few megabytes
     late: bool = False  # with clocks that jump
     loses: bool = (
         False  # commits may be lost, so the tables may know less than the remote, and nothing new is sent then
@@ -149,19 +149,9 @@ def _stop(scene: Scene) -> str:
 
 
 def _crash(scene: Scene) -> str:
-    server = scene.postgres.primary
     how = scene.random.choice([signal.SIGKILL, signal.SIGQUIT])
-    server.stop(how)
-    end = time.monotonic() + _IN_CHARGE_S_MAX
-    while True:  # the children of a postmaster that was killed hold its memory until they notice
-        try:
-            server.start()
-        except ServerFailed:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.1)
-        else:
-            break
+    scene.postgres.primary.stop(how)
+    scene.postgres.start_again()
     return "postmaster SIGKILL" if how is signal.SIGKILL else "immediate stop"
 
 
@@ -244,16 +234,21 @@ def _heal_cuts(scene: Scene) -> None:
     scene.struck += Counter({f"cut {cut}": count for cut, count in scene.proxy.cuts.items()})
 
 
-# ------------------------------------------------------------------------------------------------ SQLite
+# ------------------------------------------------------------------------------------------------ files
 
 
 def _fill(scene: Scene) -> str:
-    filler = scene.site.home / "filler"
-    with suppress(OSError), filler.open("ab", buffering=0) as file:
-        while True:
-            file.write(b"\0" * 4_096)
-    scene.after(scene.random.uniform(0.3, 1.5), lambda: filler.unlink(missing_ok=True))
+    """Fill the disk for a moment. A server that cannot go on with its log ends, and is started by whoever made room."""
+    filler = fill(scene.disk)
+    scene.after(scene.random.uniform(0.3, 1.5), lambda: _make_room(scene, filler))
     return "disk full"
+
+
+def _make_room(scene: Scene, filler: Path) -> None:
+    filler.unlink(missing_ok=True)
+    if scene.cluster is not None and scene.cluster.has_ended():
+        scene.cluster.start_again()
+        scene.struck["the server ended and was started"] += 1
 
 
 def _lock(scene: Scene) -> str:
@@ -306,9 +301,15 @@ def _set_shift(site: Site, seconds: float) -> None:
 def opened_scene(trouble: Trouble, dialect: str, home: Path, logs: Path, *, records: int, seed: int) -> Iterator[Scene]:
     """Everything that a trouble needs around it. Raises `PermissionError` where it may not be made."""
     with ExitStack() as exits:
+        cluster, disk = None, home
+        if dialect == "postgresql":
+            cluster = Cluster(small=trouble.small)
+            exits.callback(cluster.remove)
+            disk = cluster.primary.home
         if trouble.small:
-            exits.enter_context(_small_file_system(home, _SMALL_MB + records // _RECORDS_OF_A_MB))
-        cluster = exits.enter_context(Cluster()) if dialect == "postgresql" else None
+            exits.enter_context(own_file_system(disk))
+        if cluster is not None:
+            exits.enter_context(cluster)
         url = f"sqlite:///{home / 'db.sqlite'}" if cluster is None else cluster.url
         proxy = None
         if trouble.proxied and cluster is not None:
@@ -320,19 +321,9 @@ def opened_scene(trouble: Trouble, dialect: str, home: Path, logs: Path, *, reco
             _set_shift(site, 0.0)
             site.program = ["-m", "proof.chaos.late", str(_shift_file(site))]
             site.host = [*site.program, "host"]
-        yield Scene(site=site, random=random.Random(seed), cluster=cluster, proxy=proxy)
-
-
-@contextmanager
-def _small_file_system(home: Path, megabytes: int) -> Iterator[None]:
-    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(home)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise PermissionError(f"no small file system could be mounted: {done.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(home)], check=True)
+        if trouble.small:
+            shrink(disk, _SMALL_MB[dialect] + records // _RECORDS_OF_A_MB)
+        yield Scene(site=site, random=random.Random(seed), cluster=cluster, proxy=proxy, disk=disk)
 
 
 TROUBLES: Final = (
@@ -361,6 +352,6 @@ TROUBLES: Final = (
         heal=_heal_cuts,
         proxied=True,
     ),
-    Trouble(name="disk full", strike=_fill, every_s=(1.0, 3.0), dialects=("sqlite",), small=True),
+    Trouble(name="disk full", strike=_fill, every_s=(1.0, 3.0), small=True),
     Trouble(name="file locked", strike=_lock, every_s=(0.5, 2.0), dialects=("sqlite",)),
 )
