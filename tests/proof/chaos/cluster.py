@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -101,14 +100,18 @@ class Cluster:
 
     def start_again(self) -> None:
         """Start the server in charge, which has ended. What it left holds its memory until that notices as well."""
-        end = time.monotonic() + _IN_CHARGE_S_MAX
-        while True:
+        failed: list[ServerFailed] = []
+
+        def starts() -> bool:
             try:
-                return self.primary.start()
-            except ServerFailed:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.1)
+                self.primary.start()
+            except ServerFailed as failure:
+                failed.append(failure)
+                return False
+            return True
+
+        if not wait_until(starts, _IN_CHARGE_S_MAX):
+            raise failed[-1]
 
     # ------------------------------------------------------------------------------ replicas
 
