@@ -205,6 +205,26 @@ def test_a_rule_whose_parts_do_not_go_together_is_not_used(more: dict[str, Any])
     assert judge(answer(400, BUSY), errors=[rule(**more)]).row == "refused as invalid"
 
 
+@pytest.mark.parametrize(
+    ("disposition", "create", "update"),
+    [
+        ("retry_at", (Disposition.RETRY_AT, Code.NOT_APPLIED), (Disposition.RETRY_AT, Code.NOT_APPLIED)),
+        ("terminal", (Disposition.TERMINAL, Code.REMOTE_REJECTED), (Disposition.TERMINAL, Code.REMOTE_REJECTED)),
+        ("conflict", (Disposition.TERMINAL, Code.REMOTE_CONFLICT), (Disposition.CONFLICT, Code.REMOTE_CONFLICT)),
+        ("gone", (Disposition.TERMINAL, Code.REMOTE_REJECTED), (Disposition.GONE, Code.REMOTE_GONE)),
+    ],
+)
+def test_a_rule_says_of_a_create_and_of_an_update_what_either_can_come_to(
+    disposition: str, create: tuple[Disposition, Code], update: tuple[Disposition, Code]
+) -> None:
+    """Only an update can find that its record is gone, and only a create that somebody made one already."""
+    said = [
+        judge(answer(400, BUSY), operation, errors=[rule(disposition=disposition)]) for operation in (CREATE, UPDATE)
+    ]
+    assert [verdict.effect for verdict in said] == [Effect.NOT_APPLIED] * 2
+    assert [(verdict.disposition, verdict.code) for verdict in said] == [create, update]
+
+
 @pytest.mark.rule("PO-07")
 @pytest.mark.parametrize("operation", list(Operation))
 def test_a_401_is_read_by_no_rule(operation: Operation) -> None:

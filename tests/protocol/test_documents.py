@@ -182,6 +182,17 @@ def test_times_are_written_in_utc_with_microseconds(moment: dt.datetime) -> None
     assert read_time(text) == moment.astimezone(dt.UTC)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [7, 1.5, [], ["x"], {}, {"integer": 7}, {"colour": "red"}, {"list": "x"}, {"integer": "1", "decimal": "2"}],
+)
+def test_a_value_of_no_known_kind_is_not_read_as_one(value: object) -> None:
+    """A text stands for itself; every other value is one word of its kind, and what it is."""
+    document = canonical({"kind": "values", "format": 1, "content": {"name": value}}).decode()
+    with pytest.raises(ValueError, match="not a frozen source value"):
+        SourceValues.read(document)
+
+
 def test_a_naive_time_is_never_frozen() -> None:
     """Somebody has to say in which zone it was."""
     with pytest.raises(ValueError, match="naive"):

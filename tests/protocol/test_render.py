@@ -201,6 +201,18 @@ def test_a_full_replacement_needs_every_mapped_field() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ordering", "read"),
+    [
+        ({"serialize_per": "destination"}, ("name",)),
+        ({"serialize_per": "field", "field": "owner"}, ("name", "owner")),
+    ],
+)
+def test_the_field_that_sends_are_ordered_by_is_read_as_well(ordering: dict[str, str], read: tuple[str, ...]) -> None:
+    """It is mapped to nothing; a whole destination is one order and needs no field."""
+    assert source_fields(action(ordering=ordering)) == read
+
+
+@pytest.mark.parametrize(
     "name", [*sorted(FORBIDDEN), "Proxy-Authorization", "AUTHORIZATION", "Sec-Fetch-Mode", "a b", "", "ä"]
 )
 def test_a_header_of_the_transport_the_credential_or_the_body_cannot_be_declared(name: str) -> None:
@@ -297,7 +309,11 @@ def condition(**parts: Any) -> Condition:
         ({"equals": 1}, Decimal("NaN"), False),
         ({"equals": 1}, Decimal("sNaN"), False),
         ({"equals": 1}, "1", False),
+        ({"equals": "many"}, 5, False),
+        ({"equals": None}, 0, False),
         ({"equals": "2026-03-01"}, dt.date(2026, 3, 1), True),
+        ({"equals": "2026-03-02"}, dt.date(2026, 3, 1), False),
+        ({"equals": 20260301}, dt.date(2026, 3, 1), False),
         ({"equals": "a"}, ("a",), False),
         ({"one_of": ("a", "b")}, "b", True),
         ({"one_of": ("a", None)}, None, True),

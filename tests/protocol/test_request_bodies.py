@@ -237,6 +237,9 @@ def test_the_limits_of_an_action_are_checked_on_what_would_be_sent() -> None:
         assert failure.code is Code.VALUE_UNSENDABLE
         assert {"chars", "chars_max", "field"} <= failure.evidence.keys()
         assert "abcd" not in str(failure)
+    assert "The text for /name has 4 characters; 3 are allowed." in refused(short, values(name="abcd", note="")).message
+    bare = action(limits={"field_chars": 3}, mappings=[{"source": "name", "target": ""}])
+    assert "The text for the whole body has 4 characters" in refused(bare, values(name="abcd")).message
     assert refused(short, values(name=("ok", "long"), note=None)).evidence["chars"] == 4
 
 

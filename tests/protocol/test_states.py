@@ -46,6 +46,14 @@ def test_a_create_attempt_moves_by_an_arrow_of_its_table_or_not_at_all(
         assert caught.value.evidence == {"status": status, "event": event}
 
 
+def test_an_arrow_that_is_missing_is_named_in_words() -> None:
+    """What it is about, the status it has or that there is none yet, and the event."""
+    with pytest.raises(ProtocolViolation, match="A create attempt that is not there has no arrow 'replay'"):
+        follow_create(None, CreateEvent.REPLAY)
+    with pytest.raises(ProtocolViolation, match="A link that is retired has no arrow 'finalize'"):
+        follow_link(LinkStatus.RETIRED, LinkEvent.FINALIZE)
+
+
 @pytest.mark.rule("D-03")
 @pytest.mark.parametrize(("status", "event"), list(itertools.product(ATTEMPT_STATUSES, UpdateEvent)))
 def test_an_update_attempt_moves_by_an_arrow_of_its_table_or_not_at_all(

@@ -249,9 +249,8 @@ def _equals(found: SourceValue, wanted: Scalar) -> bool:
         case Decimal() if not found.is_finite():
             return False
         case int() | Decimal():
-            is_number = not isinstance(wanted, bool | None) and _NUMBER.fullmatch(str(wanted))
-            return bool(is_number) and Decimal(str(wanted)) == found
+            return _NUMBER.fullmatch(str(wanted)) is not None and Decimal(str(wanted)) == found
         case dt.datetime() | dt.date() | dt.time():
-            return isinstance(wanted, str) and found.isoformat() == wanted
+            return found.isoformat() == wanted
         case _:
             return found == wanted

@@ -163,5 +163,4 @@ def first_sent_header(create: CreateContract, first_send: dt.datetime) -> tuple[
     key = create.idempotency
     if key is None or key.first_sent is None:
         return ()
-    moment = first_send.astimezone(dt.UTC).replace(microsecond=0)
-    return ((key.first_sent, format_datetime(moment, usegmt=True)),)
+    return ((key.first_sent, format_datetime(first_send.astimezone(dt.UTC), usegmt=True)),)

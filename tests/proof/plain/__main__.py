@@ -104,7 +104,7 @@ class Run:
 
     def _tests_of(self, module: str, known: Known) -> list[str]:
         """The files of near tests that run or import a module; all of them where there are none."""
-        asks = re.compile(rf"{re.escape(self._place.package)}(\.| import (.*, )?){module}\b")
+        asks = re.compile(rf"{re.escape(self._place.package)}(\.| import (\([^)]*\b|.*, )?){module}\b")
         files = [file for place in self._near for file in files_in(place)]
         tests = [file for file in files if file.name.startswith("test_")]
         naming = {file.as_posix() for file in tests if asks.search(file.read_text(encoding="utf-8"))}
