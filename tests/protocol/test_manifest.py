@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pushlink.errors import CallerError
+from pushlink.protocol import manifest as module
 from pushlink.protocol.manifest import (
     ROW_FIELDS,
     Approval,
@@ -22,6 +23,7 @@ from pushlink.protocol.manifest import (
     new_manifest,
     read_manifest,
     row_digest,
+    state_of,
     write_manifest,
 )
 from pushlink.protocol.snapshots import Digest, InstallId, LinkKey, canonical, digest_bytes
@@ -138,6 +140,51 @@ def test_a_manifest_of_an_earlier_release_is_read() -> None:
 def test_what_is_wrong_is_said_before_any_row_is_looked_at(change: Callable[[Any], object], said: str) -> None:
     """Even under a digest that fits: the document alone is enough to refuse it."""
     assert any(said in finding for finding in findings(changed(change)))
+
+
+def test_every_finding_is_said_at_its_place() -> None:
+    """All the way down, one after the other."""
+
+    def spoil(m: dict[str, Any]) -> None:
+        m.update(approval={}, algorithms={})
+        m["members"][0]["new"].clear()
+        m["members"][1].clear()
+
+    found = findings(changed(spoil))
+    starts = ["the approval must", "the algorithms must", "member 1, new must", "member 2 must"]
+    assert [one.startswith(start) for one, start in zip(found, starts, strict=True)] == [True] * 4
+
+    def mistake(m: dict[str, Any]) -> None:
+        m["members"][0].update(link_key="lk1_X")
+        m["members"][1]["old"].update(body_fingerprint="body2:" + "a" * 64)
+
+    assert findings(changed(mistake)) == [
+        "member 2: members are not sorted by link key",
+        "member 1: link_key is no link key",
+        "member 2, old: this release does not know version 2 of body_fingerprint",
+    ]
+
+
+def test_a_manifest_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many members as there may be are read."""
+    text = write_manifest(manifest())
+    monkeypatch.setattr(module, "MEMBERS_MAX", 2)
+    assert len(read_manifest(text).members) == 2
+    monkeypatch.setattr(module, "MEMBERS_MAX", 1)
+    assert findings(text) == ["a manifest has 1 to 1 members, this one has 2"]
+    assert len(manifest(member(1)).members) == 1
+
+
+def test_a_link_that_lacks_a_state_is_in_none() -> None:
+    """A row of which a fingerprint or an install was never written is like no member's."""
+    row: dict[str, str | None] = dict.fromkeys(ROW_FIELDS)
+    assert state_of(row) == MappingState(
+        mapping_fingerprint=Digest(""), body_fingerprint=Digest(""), install_id=InstallId("")
+    )
+    whole = {"mapping_fingerprint": "m", "body_fingerprint": "b", "validated_install_id": "i"}
+    assert state_of(row | whole) == MappingState(
+        mapping_fingerprint=Digest("m"), body_fingerprint=Digest("b"), install_id=InstallId("i")
+    )
 
 
 @pytest.mark.rule("RV-02")
