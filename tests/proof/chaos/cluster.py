@@ -18,7 +18,13 @@ from proof.chaos.site import wait_until
 _REPLICATED: Final = {"wal_level": "replica", "max_wal_senders": "4", "wal_keep_size": "256MB"}
 
 #: What it takes to keep little of its log, and to be in need of a new file of it often.
-_SMALL: Final = {"wal_keep_size": "0", "min_wal_size": "32MB", "max_wal_size": "64MB", "checkpoint_timeout": "30s"}
+_SMALL: Final = {
+    "wal_keep_size": "0",
+    "wal_recycle": "off",
+    "min_wal_size": "32MB",
+    "max_wal_size": "64MB",
+    "checkpoint_timeout": "30s",
+}
 _PROMOTED_S_MAX: Final = 60.0
 _IN_CHARGE_S_MAX: Final = 60.0
 _DATABASE: Final = "chaos"
