@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from flows.stage import Stage
 from pushlink.errors import ConfigurationError, Finding, Unavailable
 from pushlink.operations.health import CHECKS, Check, Subject, Verdict, examine
+from pushlink.ports import StateSeen
 from pushlink.store import schema
 from pushlink.store.access import reading
 from pushlink.store.dialect import library
@@ -40,6 +41,7 @@ def subject(stage: Stage, tmp_path: Path) -> Subject:
         read_objects=lambda _: ["Person"],
         credentials=lambda: stage.credentials,
         now=lambda: dt.datetime.now(dt.UTC),
+        state=lambda: StateSeen(state_id="5" * 32, deployment_id=None, mark=0, confirmations=0),
     )
 
 
@@ -67,6 +69,15 @@ def test_a_sqlite_that_may_lose_commits_is_named_with_what_to_do(
         assert "3.51.3" in (check.next_step or "")
     monkeypatch.setattr(library, "_SQLITE_VERSION", sa.text("SELECT '3.51.3'"))
     assert found(subject)["library"].verdict is Verdict.OK
+
+
+@pytest.mark.rule("D-36")
+def test_a_machine_that_would_not_notice_a_restore_is_warned(subject: Subject) -> None:
+    """Without a state directory nothing is compared: no failure, and nothing that may be called fine."""
+    check = found(replace(subject, state=lambda: None))["restore_guard"]
+    assert check.verdict is Verdict.WARN
+    assert "nobody notices" in check.message
+    assert "state_directory" in (check.next_step or "")
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])

@@ -81,11 +81,21 @@ def test_db_upgrade_brings_an_empty_database_to_this_release(
 
 
 def test_doctor_of_a_sound_deployment_is_well(shop: Shop) -> None:
-    """Every check is fine, and the settings are among them; the machine's SQLite library may have a known fault."""
+    """Nothing fails: the machine's SQLite library may have a known fault, and this shop has no state directory."""
     found = shop.json("doctor")
     assert found["healthy"] is True
-    assert {check["verdict"] for check in found["checks"] if check["name"] != "library"} == {"ok"}
+    verdicts = {check["name"]: check["verdict"] for check in found["checks"] if check["name"] != "library"}
+    assert verdicts.pop("restore_guard") == "warn"
+    assert set(verdicts.values()) == {"ok"}
     assert found["checks"][0]["name"] == "settings"
+
+
+@pytest.mark.rule("D-36")
+def test_doctor_is_content_with_a_state_directory(shop: Shop) -> None:
+    """What the warning says to do makes it go away."""
+    shop.variables = {**shop.variables, "PUSHLINK_STATE_DIRECTORY": str(shop.home / "state")}
+    verdicts = {check["name"]: check["verdict"] for check in shop.json("doctor")["checks"]}
+    assert verdicts["restore_guard"] == "ok"
 
 
 @pytest.mark.rule("D-34", "AU-05")

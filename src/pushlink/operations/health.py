@@ -316,7 +316,13 @@ def _deployment(conn: Connection) -> Check:
 def _restore_guard(conn: Connection, subject: Subject) -> Check:
     seen = subject.state()
     if seen is None:
-        return _ok("restore_guard", "There is no state_directory: nobody notices here when a database is put back.")
+        return Check(
+            name="restore_guard",
+            verdict=Verdict.WARN,
+            message="There is no state_directory: nobody notices here when the database is put back to an earlier day.",
+            next_step="in the settings, name a directory on this machine's own disk as state_directory, and as "
+            "deployment_id what `pushlink deployment show` prints",
+        )
     mark = read_marks(conn).get(seen.state_id, 0)
     evidence = {"state": seen.mark, "database": mark, "deployment_id": seen.deployment_id}
     found = read_deployment(conn)
