@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import json
+import shlex
 import shutil
 import sys
 import time
@@ -21,19 +23,22 @@ from crm import Base, Organisation, Person, organisations, people
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from sides import Remote, both_sides
+from sides import DATABASE, POLICY, SETTINGS, TOKEN, Remote, both_sides
 from sqlalchemy.orm import Session
 from witness import differences
 
 from pushlink import Outcome, Refused, Runtime
 from pushlink.packs.loader import load_pack_text
 from pushlink.store.dialect import read_only
-from pushlink.store.reads import read_attempt_page, read_link_page
+from pushlink.store.links import read_links
+from pushlink.store.reads import read_attempt_page, read_link_counts, read_link_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PACK = ROOT / "examples" / "packs" / "crm.yaml"
 #: The address that the pack names. The demo takes a free port instead, so that two demos never meet.
 PACK_ADDRESS = "http://127.0.0.1:8731"
+#: The credential that the pack names. The demo's token lies in a file, so that the command line finds it afterwards.
+PACK_CREDENTIAL = "env:CRM_TOKEN"
 #: Records that step 5 changes after they were created; one of them is changed twice.
 EDITED = 4
 #: Differences that are shown; the verdict counts all of them.
@@ -52,7 +57,7 @@ def main() -> int:
     began = time.monotonic()
     with both_sides(folder) as (pl, remote):
         fill(pl, folder)
-        introduce(pl, remote)
+        introduce(pl, remote, folder)
         save_everything(pl, remote)
         work(pl, remote, "4  A worker", "it marks each request as about to be sent, sends it once, and keeps the id")
         edit(pl)
@@ -60,7 +65,9 @@ def main() -> int:
         refuse(pl)
         show(pl)
         is_equal = compare(pl, remote)
-    console.print(f"  Everything is in {folder}; this took {time.monotonic() - began:.1f} s.")
+    say(f"Everything is in {shown(folder)}; this took {time.monotonic() - began:.1f} s. What to look at next:")
+    for command in ("explain Person 4", "links", "stuck"):
+        say(f"  {shown(Path(sys.executable).with_name('pushlink'))} {command} --config {shown(folder / SETTINGS)}")
     return 0 if is_equal else 1
 
 
@@ -76,21 +83,23 @@ def fill(pl: Runtime, folder: Path) -> None:
     with Session(pl.engine) as session:
         some = session.scalars(sa.select(Person).where(Person.id.in_([1, 3, 5, 11, 15]))).all()
         amounts = [session.scalar(sa.select(sa.func.count()).select_from(kind)) for kind in (Person, Organisation)]
-    say(f"{folder.name}/crm.db has {amounts[0]} people and {amounts[1]} organisations; some of the people:")
+    say(f"{shown(folder / DATABASE)} has {amounts[0]} people and {amounts[1]} organisations; some of the people:")
     columns = ("id", "full_name", "email", "birthday", "status", "remote_id")
     show_rows(columns, [[getattr(person, column) for column in columns] for person in some])
 
 
-def introduce(pl: Runtime, remote: Remote) -> None:
+def introduce(pl: Runtime, remote: Remote, folder: Path) -> None:
     """The tables of pushlink beside the CRM's, and the pack: what goes where."""
     step(
         "2  A remote and a pack", "the pack says as data which record goes where, as what, and where its id comes back"
     )
     pl.upgrade()
-    pack = load_pack_text(PACK.read_text(encoding="utf-8").replace(PACK_ADDRESS, remote.url), file=PACK.name)
+    text = PACK.read_text(encoding="utf-8").replace(PACK_ADDRESS, remote.url)
+    text = text.replace(PACK_CREDENTIAL, json.dumps(f"file:{folder / TOKEN}"))
+    pack = load_pack_text(text, file=PACK.name)
     applied = pl.apply_pack(pack, actor="demo", reason="the demo starts")
     say(f"remote: {remote.url}, a process of its own that wants a bearer token and makes a record of every POST")
-    say(f"pack:   {PACK.relative_to(ROOT)} applied; its actions and destinations have {len(applied.added_slots)} slots")
+    say(f"pack:   {shown(PACK)} applied; its actions and destinations have {len(applied.added_slots)} slots")
 
 
 def save_everything(pl: Runtime, remote: Remote) -> None:
@@ -144,7 +153,7 @@ def edit(pl: Runtime) -> None:
 
 def refuse(pl: Runtime) -> None:
     """A user who may not read everything that the push would send, and one who may."""
-    step("7  A refused save", "a push sends what its user may read; a trainee may not read birthdays (policy.yaml)")
+    step("7  A refused save", f"a push sends what its user may read; {shown(POLICY)} lets a trainee see no birthdays")
     with Session(pl.engine) as session, session.begin():
         hedy = Person(full_name="Hedy Lamarr", email="hedy@example.org", birthday=dt.date(1914, 11, 9), status="lead")
         session.add(hedy)
@@ -162,8 +171,12 @@ def show(pl: Runtime) -> None:
     """Some links and attempts, and how many there are."""
     step("8  Links and attempts", "a link is who owns which remote record; an attempt is one push with its history")
     with read_only(pl.engine).connect() as conn:
+        amount = sum(read_link_counts(conn).values())
         links = read_link_page(conn, tenant="", source_object="Person", limit=4).rows
         newest = read_attempt_page(conn, tenant="", limit=7).rows
+        owners = read_links(conn, [x.attempt.link_key for x in newest])
+    pushes = Counter(f"{operation} {status}" for operation, status, _ in attempts(pl))
+    say(f"the newest {len(links)} links of people, of {amount} links in all:")
     show_rows(
         ("link", "status", "remote id", "in the CRM", "finalized"),
         [
@@ -171,6 +184,8 @@ def show(pl: Runtime) -> None:
             for x in links
         ],
     )
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(pushes.items()))
+    say(f"the newest {len(newest)} attempts, of {pushes.total()} in all ({counts}); an update's id is its link's:")
     show_rows(
         ("attempt", "operation", "status", "version", "sends", "remote id"),
         [
@@ -180,13 +195,11 @@ def show(pl: Runtime) -> None:
                 x.attempt.status,
                 x.attempt.version,
                 x.attempt.send_count,
-                x.attempt.remote_id,
+                x.attempt.remote_id or (link and link.remote_id),
             ]
-            for x in newest
+            for x, link in zip(newest, owners, strict=True)
         ],
     )
-    everything = Counter(f"{operation} {status}" for operation, status, _ in attempts(pl))
-    say("all attempts: " + ", ".join(f"{count} {name}" for name, count in sorted(everything.items())))
 
 
 def compare(pl: Runtime, remote: Remote) -> bool:
@@ -248,9 +261,15 @@ def waiting(saved: Iterable[Iterable[Outcome]]) -> str:
     return ", ".join(f"version {getattr(outcome, 'version', '?')}" for outcomes in saved for outcome in outcomes)
 
 
+def shown(path: Path) -> str:
+    """A path as one may type it here: relative when it is below the working directory, else whole."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+
+
 def step(title: str, why: str) -> None:
     """A numbered heading with its reason."""
-    console.print(f"\n[bold]{title}[/]: {why}")
+    console.print(f"\n[bold]{title}[/]: {why}", soft_wrap=True)
 
 
 def say(line: str) -> None:

@@ -19,6 +19,10 @@ from crm import Organisation, Person
 from pushlink import Runtime
 
 HERE = Path(__file__).resolve().parent
+#: What decides who may read what; step 7 refers to it.
+POLICY = HERE / "policy.yaml"
+#: Names of files in the demo's folder.
+DATABASE, SETTINGS, SECRET, TOKEN = "crm.db", "pushlink.toml", "secret", "token"
 
 
 class Remote:
@@ -56,17 +60,15 @@ class Remote:
 
 @contextmanager
 def both_sides(folder: Path) -> Iterator[tuple[Runtime, Remote]]:
-    """A runtime over a database in `folder`, and a remote that accepts its token."""
+    """A runtime over settings that are written into `folder`, and a remote that accepts the token beside them."""
+    for name in [name for name in os.environ if name.startswith("PUSHLINK_")]:
+        del os.environ[name]  # a variable wins over the file, and a demo must not reach a real database
     token = secrets.token_urlsafe(24)
-    os.environ["CRM_TOKEN"] = token  # where the pack looks for it: credential_ref is env:CRM_TOKEN
-    (folder / "secret").write_text(secrets.token_hex(32), encoding="ascii")
+    write_private(folder / TOKEN, token)
+    write_private(folder / SECRET, secrets.token_hex(32))
+    (folder / SETTINGS).write_text(settings(folder), encoding="utf-8")
     remote = Remote(token)
-    pl = Runtime.from_settings(
-        database_url=f"sqlite:///{folder / 'crm.db'}",
-        secret_file=folder / "secret",
-        authority={"kind": "policy", "file": HERE / "policy.yaml"},
-        egress={"allow_loopback": True},
-    )
+    pl = Runtime.from_settings(folder / SETTINGS)
     pl.bind(Person, "Person")
     pl.bind(Organisation, "Organisation")
     try:
@@ -74,3 +76,33 @@ def both_sides(folder: Path) -> Iterator[tuple[Runtime, Remote]]:
     finally:
         pl.close()
         remote.close()
+
+
+def settings(folder: Path) -> str:
+    """What `pushlink init` would write, for these tables: the command line works with it after the demo."""
+    return f"""\
+database_url = {json.dumps(f"sqlite:///{folder / DATABASE}")}
+secret_file = {json.dumps(SECRET)}
+state_directory = "state"
+
+[authority]
+kind = "policy"
+file = {json.dumps(str(POLICY))}
+
+[egress]
+allow_loopback = true
+
+[objects.Person]
+table = "people"
+key = [{{column = "id", type = "integer"}}]
+
+[objects.Organisation]
+table = "organisations"
+key = [{{column = "id", type = "integer"}}]
+"""
+
+
+def write_private(file: Path, text: str) -> None:
+    """A file that only its owner may read."""
+    file.touch(mode=0o600)
+    file.write_text(text, encoding="ascii")

@@ -1,7 +1,9 @@
 """The demo that the README shows runs as it is shown: a process of its own, judged by its verdict and its exit code."""
 
 import os
+import re
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "examples" / "demo"
+README = ROOT / "README.md"
 
 
 @pytest.fixture
@@ -19,17 +22,23 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PUSHLINK_DATABASE_URL": f"sqlite:///{tmp_path / 'somebody.db'}", "COLUMNS": "40"}
 
 
-@pytest.mark.timeout(120)
-def test_the_demo_ends_with_equal_sides(tmp_path: Path, environment: dict[str, str]) -> None:
-    """It creates, updates and refuses, and finds every record equal in the end."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(DEMO / "run.py"), "--folder", str(tmp_path / "demo")],
-        capture_output=True,
-        encoding="utf-8",
-        env=environment,
-        check=False,
-        timeout=110,
+def run(*command: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """What a command says in the project's directory."""
+    return subprocess.run(
+        command, capture_output=True, encoding="utf-8", env=environment, cwd=ROOT, check=False, timeout=110
     )
+
+
+def plain(line: str) -> str:
+    """A line without what is another each time: how long something took."""
+    return re.sub(r"\d+\.\d s\b", "0.0 s", line)
+
+
+@pytest.mark.timeout(240)
+def test_the_demo_ends_with_equal_sides(tmp_path: Path, environment: dict[str, str]) -> None:
+    """It creates, updates and refuses, finds every record equal, and the README shows what it says."""
+    script = [sys.executable, "-W", "error", str(DEMO / "run.py"), "--folder", str(tmp_path / "demo")]
+    done = run(*script, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     said = done.stdout
@@ -40,6 +49,23 @@ def test_the_demo_ends_with_equal_sides(tmp_path: Path, environment: dict[str, s
     assert [number for number in range(1, 10) if f"\n{number}  " not in said] == []
     assert not (tmp_path / "somebody.db").exists()
 
+    usual = said.replace(str(tmp_path / "demo"), "build/demo").replace(str(Path(sys.executable).parent), ".venv/bin")
+    [excerpt] = re.findall(r"^```text\n(5  Edits.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [plain(line) for line in excerpt.splitlines() if line and line != "  ..."]
+    assert [line for line in lines if line not in map(plain, usual.splitlines())] == []
+
+    followed = {line.split()[1]: run(*shlex.split(line), environment=os.environ.copy()) for line in commands(said)}
+    assert {name: (each.returncode, each.stderr) for name, each in followed.items()} == dict.fromkeys(
+        ("explain", "links", "stuck"), (0, "")
+    )
+    assert "push_person -> people: synced" in followed["explain"].stdout
+    assert followed["stuck"].stdout == "Nothing waits for a person.\n"
+
+
+def commands(said: str) -> list[str]:
+    """What the demo names to look at next."""
+    return [line for line in said.partition("What to look at next:")[2].splitlines() if line]
+
 
 @pytest.mark.timeout(120)
 def test_a_difference_is_told_and_fails_the_demo(
@@ -47,7 +73,8 @@ def test_a_difference_is_told_and_fails_the_demo(
 ) -> None:
     """A remote whose last record was changed behind the back of both is not called equal."""
     monkeypatch.syspath_prepend(DEMO)
-    monkeypatch.setenv("CRM_TOKEN", "the demo makes its own")
+    for name in [name for name in os.environ if name.startswith("PUSHLINK_")]:
+        monkeypatch.delenv(name)  # the demo takes them out of its process, which is this one
     monkeypatch.setattr(sys, "argv", ["run.py", "--folder", str(tmp_path / "demo")])
     import sides
 
