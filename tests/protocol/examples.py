@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
+from pushlink.protocol import fingerprints
 from pushlink.protocol.contracts import ActionContract, ProfileContract
 from pushlink.protocol.contracts import Mapping as MappingContract
 from pushlink.protocol.evidence import StoredReply, WireError, WireTrace
@@ -69,3 +72,10 @@ def answer(status: int, body: bytes | str = b"", **more: Any) -> StoredReply:
 def failure(error: WireError, trace: WireTrace = NOTHING_SENT) -> StoredReply:
     """A call without an answer."""
     return StoredReply(trace=trace, error=error, error_text="Error")
+
+
+def later_fingerprints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a later release computes them: by a second rule, which is everything that gets a new fingerprint."""
+    second = {2: lambda surface, fields: fingerprints._digest(surface, 2, fields)}
+    monkeypatch.setattr(fingerprints, "VERSION", 2)
+    monkeypatch.setattr(fingerprints, "_RULES", {**fingerprints._RULES, **second})

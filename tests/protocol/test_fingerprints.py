@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from protocol.examples import action, profile
+from protocol.examples import action, later_fingerprints, profile
 from pushlink.protocol import (
     association_contracts,
     limit_contracts,
@@ -18,13 +18,11 @@ from pushlink.protocol.contracts import Contract
 from pushlink.protocol.fingerprints import (
     FINGERPRINTED,
     body_fingerprint,
-    fingerprint,
     fingerprints,
-    is_same,
+    is_same_mapping,
     mapping_fingerprint,
     profile_hash,
 )
-from pushlink.protocol.snapshots import Digest
 from pushlink.protocol.surfaces import FIELD_ROWS, ROOTS, Surface, field_paths, surface_of, written_fields
 
 #: Where a test on an answer stands, and where a place of an answer is named.
@@ -453,13 +451,28 @@ def test_a_default_that_is_written_out_is_the_same_fingerprint() -> None:
 def test_an_older_fingerprint_is_compared_by_the_rule_of_its_own_version() -> None:
     """Version 1 holds for ever; a version that this release does not know never holds."""
     made, remote = contracts(BASE)
-    frozen = fingerprint(Surface.MAPPING, made, remote)
+    frozen = mapping_fingerprint(made)
     assert frozen.startswith("mapping1:")
-    assert is_same(frozen, Surface.MAPPING, made, remote)
-    assert not is_same(Digest(frozen.replace("mapping1", "mapping2")), Surface.MAPPING, made, remote)
-    assert not is_same(Digest(frozen.replace("mapping1", "body1")), Surface.MAPPING, made, remote)
-    assert not is_same(frozen, Surface.MAPPING, *contracts(with_change("action.mappings[].clear")))
+    assert is_same_mapping(frozen, made)
+    assert not is_same_mapping(frozen.replace("mapping1", "mapping2"), made)
+    assert not is_same_mapping(frozen.replace("mapping1", "body1"), made)
+    assert not is_same_mapping("", made)
+    assert not is_same_mapping(frozen, contracts(with_change("action.mappings[].clear"))[0])
     assert fingerprints(made, remote, like={Surface.MAPPING: frozen})[Surface.MAPPING] == frozen
+
+
+@pytest.mark.rule("D-43")
+def test_a_later_rule_computes_an_older_fingerprint_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what has no older counterpart gets the new version; what is compared keeps the version that was stored."""
+    made, remote = contracts(BASE)
+    frozen = fingerprints(made, remote)
+    later_fingerprints(monkeypatch)
+    assert mapping_fingerprint(made).startswith("mapping2:")
+    assert is_same_mapping(frozen[Surface.MAPPING], made)
+    assert is_same_mapping(mapping_fingerprint(made), made)
+    assert not is_same_mapping(frozen[Surface.MAPPING], contracts(with_change("action.mappings[].clear"))[0])
+    assert fingerprints(made, remote, like=frozen) == frozen
+    assert all(f"{surface}2:" in digest for surface, digest in fingerprints(made, remote).items())
 
 
 def test_the_order_of_keys_and_the_spelling_of_a_duration_change_nothing() -> None:

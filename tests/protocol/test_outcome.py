@@ -335,24 +335,17 @@ def test_every_verdict_is_an_arrow_of_its_machine(status: AttemptStatus) -> None
     """Whatever a remote does, with whatever history, the machines have an arrow for it."""
     for reply, history in itertools.product(every_reply(), HISTORIES):
         verdict = judge(CREATE, reply, history)
-        for has_mirror, taken in itertools.product((False, True), (False, True)):
-            follow_create(status, create_event(verdict, has_mirror=has_mirror, locator_taken=taken))
+        for has_mirror in (False, True):
+            follow_create(status, create_event(verdict, has_mirror=has_mirror))
         follow_update(status, update_event(judge(UPDATE, reply, history)))
 
 
 @pytest.mark.parametrize(
-    ("has_mirror", "taken", "event"),
-    [
-        (True, False, CreateEvent.LINK_FINALIZED),
-        (False, False, CreateEvent.LINK_FINALIZED_NO_MIRROR),
-        (True, True, CreateEvent.LOCATOR_TAKEN),
-        (False, True, CreateEvent.LOCATOR_TAKEN),
-    ],
+    ("has_mirror", "event"), [(True, CreateEvent.LINK_FINALIZED), (False, CreateEvent.LINK_FINALIZED_NO_MIRROR)]
 )
-def test_an_applied_create_goes_on_by_mirror_and_locator(has_mirror: bool, taken: bool, event: CreateEvent) -> None:
-    """The known id is kept in each case; only a taken locator keeps the link from being finalized."""
-    verdict = create(201, '{"id": 7}')
-    assert create_event(verdict, has_mirror=has_mirror, locator_taken=taken) is event
+def test_an_applied_create_goes_on_by_its_mirror(has_mirror: bool, event: CreateEvent) -> None:
+    """With none to write it is done. A locator that is taken is found by the transaction that would link it."""
+    assert create_event(create(201, '{"id": 7}'), has_mirror=has_mirror) is event
 
 
 def test_interpretation_can_be_run_again_from_what_is_stored() -> None:

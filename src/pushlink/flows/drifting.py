@@ -79,6 +79,7 @@ class Drifting:
             ProfileSnapshot(contract=current.profile, credential_generation=generation),
             ActionSnapshot(contract=current.contract),
             {},
+            like=frozen.fingerprints,
         )
         return self._known.put(key, classify(frozen, now, current.profile.waives))
 
@@ -108,7 +109,9 @@ def _facts(
     profile: ProfileSnapshot,
     action: ActionSnapshot,
     overrides: Mapping[Surface, Digest],
+    like: Mapping[Surface, Digest] | None = None,
 ) -> DriftFacts:
+    """One side; `like` has the fingerprints of the other, so that each is computed by the version that was stored."""
     return DriftFacts(
         owner_key=owner_key(slots.connector_owner_key, slots.tenant),
         action_slot_id=slots.action_slot_id,
@@ -117,6 +120,6 @@ def _facts(
         names=names,
         profile_active=profile.contract.active,
         credential_generation=profile.credential_generation,
-        fingerprints={**fingerprints(action.contract, profile.contract), **overrides},
+        fingerprints={**fingerprints(action.contract, profile.contract, like=like), **overrides},
         address=(profile.contract.base_url, update_route(action.contract, profile.contract)),
     )

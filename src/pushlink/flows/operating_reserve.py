@@ -95,7 +95,7 @@ def _ask_gates(acting: Acting, slot: SlotRow, action: ActiveAction, authority: A
     conn, world = acting.conn, acting.world
     if read_deployment(conn).mode != "running":
         raise acting.refuse("The deployment is in recovery mode; nothing is reserved.", code=Code.RECOVERY_MODE.value)
-    if slot.wanted_mapping_fingerprint != action.mapping_fingerprint:
+    if not action.has_mapping(slot.wanted_mapping_fingerprint):
         raise acting.refuse(
             f"The wanted values were frozen under another mapping; {_SAVE_AGAIN}.", code=Code.STALE_MAPPING.value
         )

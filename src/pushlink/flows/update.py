@@ -132,7 +132,7 @@ def judge_update(claimed: ClaimedUpdate, world: World) -> Ready | Settle | Unfet
     reads = is_unfetched(claimed, current.contract.update, link)
     if claimed.request is not None and not reads and _names_the_same(claimed, claimed.request.row):
         return _frozen(claimed, claimed.request, link, world)
-    if slot.wanted_mapping_fingerprint != current.mapping_fingerprint:
+    if not current.has_mapping(slot.wanted_mapping_fingerprint):
         return replace(_obsolete(claimed, Code.STALE_MAPPING), outdates_wanted=True)
     if reads:
         return Unfetched(link=link, current=current, version=version)
@@ -271,7 +271,7 @@ def _ready(
         names=write_names(current.names),
         profile_digest=profile.digest,
         action_digest=current.document.digest,
-        mapping_fingerprint=current.mapping_fingerprint,
+        mapping_fingerprint=link.mapping_fingerprint,  # that of now, as the link's own release wrote it
         body_fingerprint=current.body_fingerprint,
         authority=slot.wanted_authority or "",
         association_vector=write_vector(vector) if vector else None,

@@ -196,7 +196,7 @@ class _Judge:
 
 def _is_stale(group: UpdateGroup, side: ActiveCatalog) -> bool:
     current = side.find(slots_of(group.link))
-    return current is not None and group.wanted_mapping_fingerprint != current.mapping_fingerprint
+    return current is not None and not current.has_mapping(group.wanted_mapping_fingerprint)
 
 
 def _counts(fates: type[StrEnum], groups: Sequence[tuple[int, list[StrEnum]]]) -> tuple[FateCount, ...]:

@@ -39,13 +39,6 @@ def body_fingerprint(action: ActionContract, profile: ProfileContract) -> Digest
     return _compute(Surface.BODY, _both(action, profile), VERSION)
 
 
-def fingerprint(
-    surface: Surface, action: ActionContract, profile: ProfileContract, *, version: int = VERSION
-) -> Digest:
-    """The fingerprint of one surface."""
-    return _compute(surface, _both(action, profile), version)
-
-
 def fingerprints(
     action: ActionContract, profile: ProfileContract, *, like: Mapping[Surface, Digest] | None = None
 ) -> dict[Surface, Digest]:
@@ -62,16 +55,19 @@ def fingerprints(
 
 
 def profile_hash(profile: ProfileContract) -> Digest:
-    """One digest of everything a profile says: a quick test for "nothing changed", never a verdict by itself."""
+    """One digest of everything a profile says: a quick test for "nothing changed", never a verdict by itself.
+
+    No row holds one, since a link's profile is compared surface by surface. The golden documents of release 1 pin it.
+    """
     return _digest("profile", VERSION, ((place, value) for _, place, value in written_fields("profile", profile)))
 
 
-def is_same(frozen: Digest, surface: Surface, action: ActionContract, profile: ProfileContract) -> bool:
-    """Whether a stored fingerprint still holds, by the rule of its own version; an unknown version does not hold."""
-    return frozen == fingerprint(surface, action, profile, version=_version(surface, frozen))
+def is_same_mapping(frozen: str, action: ActionContract) -> bool:
+    """Whether a stored mapping fingerprint still holds, by the rule of its own version; an unknown one does not."""
+    return frozen == _compute(Surface.MAPPING, _action(action), _version(Surface.MAPPING, frozen))
 
 
-def _version(surface: Surface, older: Digest | None) -> int:
+def _version(surface: Surface, older: str | None) -> int:
     """The version an older fingerprint has, or the newest when there is none or it is of a later release."""
     number = (older or "").partition(":")[0].removeprefix(surface)
     return int(number) if number.isascii() and number.isdigit() and int(number) in _RULES else VERSION

@@ -125,12 +125,10 @@ _CREATE_EVENTS: Final[Mapping[tuple[Effect, Disposition], CreateEvent]] = {
     (Effect.UNKNOWN, Disposition.PARK): CreateEvent.REPLAY,
 }
 
-#: What becomes of a create that was applied: (its locator is taken, a mirror is configured).
-_FINALIZED_EVENTS: Final[Mapping[tuple[bool, bool], CreateEvent]] = {
-    (False, True): CreateEvent.LINK_FINALIZED,
-    (False, False): CreateEvent.LINK_FINALIZED_NO_MIRROR,
-    (True, True): CreateEvent.LOCATOR_TAKEN,
-    (True, False): CreateEvent.LOCATOR_TAKEN,
+#: What becomes of a create that was applied, by whether a mirror is configured.
+_FINALIZED_EVENTS: Final[Mapping[bool, CreateEvent]] = {
+    True: CreateEvent.LINK_FINALIZED,
+    False: CreateEvent.LINK_FINALIZED_NO_MIRROR,
 }
 
 _UPDATE_EVENTS: Final[Mapping[tuple[Effect, Disposition], UpdateEvent]] = {
@@ -210,10 +208,10 @@ def interpret(
     )
 
 
-def create_event(verdict: Verdict, *, has_mirror: bool, locator_taken: bool = False) -> CreateEvent:
-    """What a verdict does to a create attempt; whether its locator is taken only the result transaction knows."""
+def create_event(verdict: Verdict, *, has_mirror: bool) -> CreateEvent:
+    """What a verdict does to a create attempt, unless the result transaction finds its locator taken."""
     if verdict.disposition is Disposition.FINALIZE:
-        return _FINALIZED_EVENTS[locator_taken, has_mirror]
+        return _FINALIZED_EVENTS[has_mirror]
     return _CREATE_EVENTS[verdict.effect, verdict.disposition]
 
 

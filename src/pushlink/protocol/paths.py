@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
-from pushlink.errors import Code, ConfigurationError
+from pushlink.errors import Code
 from pushlink.protocol.failures import RenderFailure
 from pushlink.protocol.placeholders import CLIENT_ID, REMOTE_ID, STAMP, Unfilled, Variables, fill, name_of
 from pushlink.protocol.request_contracts import KeyQuoting
@@ -196,18 +196,6 @@ _QUOTE: Final[Mapping[KeyQuoting, Callable[[str], str]]] = {
     "odata_string": _quote_string,
     "odata_guid": lambda value: value,
 }
-
-
-def join_url(base_url: str, path: str) -> str:
-    """The URL of one request by strict concatenation; raises `ConfigurationError` if it leaves the endpoint."""
-    if problem := _join_problem(base_url, path):
-        raise ConfigurationError(
-            f"This path may not be sent below the profile's endpoint: {problem}.",
-            code=Code.TRANSPORT_UNSAFE,
-            evidence={"base_url": base_url},
-            next_step="mend base_url or the path template of the pack",
-        )
-    return base_url.removesuffix("/") + path
 
 
 def route_text(

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from pushlink.errors import PushlinkError
 from pushlink.packs.model import Pack, PackAction
 from pushlink.protocol.contracts import ActionContract, Condition, ProfileContract
-from pushlink.protocol.fingerprints import body_fingerprint, mapping_fingerprint
+from pushlink.protocol.fingerprints import body_fingerprint, is_same_mapping, mapping_fingerprint
 from pushlink.protocol.snapshots import ActionSnapshot, Digest, Document, InstallId, Names, Slots, digest, digest_bytes
 from pushlink.store import catalog
 from pushlink.store.catalog import Deployment, InstallRow
@@ -60,6 +60,10 @@ class ActiveAction:
     document: Document  # the action snapshot, frozen
     mapping_fingerprint: Digest
     body_fingerprint: Digest
+
+    def has_mapping(self, frozen: str | None) -> bool:
+        """Whether the mapping under which values were frozen is that of now, whichever release froze them (D-43)."""
+        return frozen == self.mapping_fingerprint or is_same_mapping(frozen or "", self.contract)
 
 
 class ActiveCatalog:
