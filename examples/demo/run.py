@@ -66,7 +66,7 @@ def main() -> int:
         show(pl)
         is_equal = compare(pl, remote)
     say(f"Everything is in {shown(folder)}; this took {time.monotonic() - began:.1f} s. What to look at next:")
-    for command in ("explain Person 4", "links", "stuck"):
+    for command in ("explain Person 4", "stuck"):
         say(f"  {shown(Path(sys.executable).with_name('pushlink'))} {command} --config {shown(folder / SETTINGS)}")
     return 0 if is_equal else 1
 
