@@ -240,12 +240,26 @@ def test_a_profile_that_was_made_again_is_told_from_another_destination() -> Non
 
 def test_an_attempt_that_knows_its_id_writes_back_where_the_row_says_so() -> None:
     """Exactly the rows of lost or changed authority let a known id go on to its mirror."""
-    assert {row.rule for row in MATRIX if row.writes_back} == {
-        "DR-03",
-        "DR-05",
-        "DR-06",
-        "DR-08",
-        "DR-09",
-        "DR-10",
-        "DR-11",
-    }
+    assert [row.surface for row in MATRIX if row.writes_back] == [
+        S.ACTION_SLOT,
+        S.OWNER_MISSING,
+        S.OWNER_CHANGED,
+        S.PACK_INSTALL,
+        S.PROFILE_INACTIVE,
+        S.PROFILE_RECREATED,
+        S.CREDENTIAL_REF,
+        S.ENDPOINT,
+        S.CREDENTIAL_GENERATION,
+    ]
+
+
+@pytest.mark.rule("DR-15")
+def test_another_create_waits_where_its_slot_or_its_path_is_another_one() -> None:
+    """Or where nobody can say what a difference means."""
+    assert [row.surface for row in MATRIX if row.blocks_new_create] == [
+        S.ACTION_SLOT,
+        S.PROFILE_RECREATED,
+        S.CREATE_PATH,
+        S.DESTINATION_SLOT,
+        S.UNMAPPED,
+    ]

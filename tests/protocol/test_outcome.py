@@ -257,6 +257,28 @@ def test_a_throttled_replay_is_tried_again_under_its_contract() -> None:
     assert create_event(verdict, has_mirror=True) is CreateEvent.REPLAY
 
 
+@pytest.mark.parametrize("in_doubt", [False, True])
+@pytest.mark.parametrize(
+    ("reply", "reauthenticated", "disposition"),
+    [
+        (answer(429), False, Disposition.RETRY_AT),
+        (answer(401), False, Disposition.REAUTH_ONCE),
+        (answer(401), True, Disposition.PARK),
+        (failure(WireError.CREDENTIAL), False, Disposition.PARK),
+        (failure(WireError.CERTIFICATE), False, Disposition.RETRY_AT),
+        (failure(WireError.STOOD_STILL), False, Disposition.RETRY_AT),
+    ],
+    ids=["throttled", "a first 401", "a second 401", "no credential", "no trust", "too late"],
+)
+def test_what_is_not_about_the_request_costs_it_no_try(
+    reply: StoredReply, reauthenticated: bool, disposition: Disposition, in_doubt: bool
+) -> None:
+    """Not even when all of them are spent: neither a first send nor a repeat under its contract ends for it."""
+    spent = replace(PROVEN, retry_count=1_000, reauthenticated=reauthenticated)
+    verdict = judge(CREATE, reply, replace(spent, in_doubt=in_doubt, live_replay_contract=in_doubt))
+    assert (verdict.disposition, verdict.burns_retry) == (disposition, False)
+
+
 def test_exhaustion_is_terminal_when_proved_and_ambiguous_when_not() -> None:
     """Eight sends by default; a throttle is never one of them."""
     last = replace(PROVEN, retry_count=7)

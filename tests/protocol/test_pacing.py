@@ -30,7 +30,15 @@ def seen(state: CircuitState, *, failing: int = 0, fine: int = 0, second: float 
 
 @pytest.mark.parametrize(
     ("rate", "microseconds"),
-    [("10/s", 100_000), ("600/m", 100_000), ("3600/h", 1_000_000), ("86400/d", 1_000_000), ("9999999/s", 1)],
+    [
+        ("1/s", 1_000_000),
+        ("1/m", 60_000_000),
+        ("1/h", 3_600_000_000),
+        ("1/d", 86_400_000_000),
+        ("10/s", 100_000),
+        ("600/m", 100_000),
+        ("9999999/s", 1),
+    ],
 )
 def test_a_rate_is_the_time_between_two_requests(rate: str, microseconds: int) -> None:
     """In whole microseconds, and at least one."""

@@ -112,9 +112,7 @@ UNIDENTIFIED: Final = Meaning(
     effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.PARK, code=Code.APPLIED_UNIDENTIFIED
 )
 MATCHED: Final = Meaning(effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.PARK, code=Code.REMOTE_CONFLICT)
-ASK_WHOSE: Final = Meaning(
-    effect=Effect.NOT_APPLIED, disposition=Disposition.LOOK_UP, code=Code.REMOTE_CONFLICT, burns_retry=False
-)
+ASK_WHOSE: Final = Meaning(effect=Effect.NOT_APPLIED, disposition=Disposition.LOOK_UP, code=Code.REMOTE_CONFLICT)
 LOOK_FOR_ID: Final = Meaning(
     effect=Effect.APPLIED_UNIDENTIFIED, disposition=Disposition.LOOK_UP, code=Code.APPLIED_UNIDENTIFIED
 )
