@@ -492,16 +492,19 @@ def test_a_success_that_matched_an_existing_record_adopts_nothing() -> None:
         (answer(404), True),
         (answer(410), True),
         (answer(400, body({"code": "ENTITY_IS_DELETED"})), True),
+        (answer(300, body({"code": "HAS_SEVERAL"})), True),
         (answer(200, body({"id": "7", "deleted": True})), False),
+        (answer(299, body({"id": "7", "deleted": True})), False),
     ],
-    ids=["404", "410", "400 with a code", "200 with a flag"],
+    ids=["404", "410", "400 with a code", "300 with a code", "200 with a flag", "299 with a flag"],
 )
 def test_gone_is_what_the_pack_says_and_needs_a_proven_credential(reply: StoredReply, needs_proof: bool) -> None:
     """A refusal proves nothing of a credential that was never accepted; a 200 does."""
     gone = [
         {"status": [404, 410]},
         {"status": [400], "pointer": "/code", "equals": "ENTITY_IS_DELETED"},
-        {"status": [200], "pointer": "/deleted", "equals": True},
+        {"status": [300], "pointer": "/code", "equals": "HAS_SEVERAL"},
+        {"status": [200, 299], "pointer": "/deleted", "equals": True},
     ]
     known = judge(reply, UPDATE, History(credential_proven=True, canonical_id="7"), update={"deleted": gone})
     assert update_event(known) is UpdateEvent.REMOTE_GONE

@@ -14,7 +14,6 @@ from pushlink.protocol import (
     response_contracts,
 )
 from pushlink.protocol import contracts as contracts_module
-from pushlink.protocol import fingerprints as fingerprints_module
 from pushlink.protocol.contracts import Contract
 from pushlink.protocol.fingerprints import (
     FINGERPRINTED,
@@ -503,16 +502,3 @@ def test_a_contract_says_only_what_is_not_default() -> None:
     made, _ = contracts(BASE)
     assert ("action.mappings[].source", "/mappings/0/source", "name") in list(written_fields("action", made))
     assert not [path for path, _, _ in written_fields("action", made) if path.endswith(".encode.string")]
-
-
-@pytest.mark.rule("D-43")
-def test_a_release_with_a_second_rule_still_compares_by_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No link of before is refused, whatever new fingerprints are made by."""
-    before = fingerprint(Surface.MAPPING, action(), profile())
-    second = Digest(f"mapping2:{'2' * 64}")
-    monkeypatch.setattr(fingerprints_module, "VERSION", 2)
-    monkeypatch.setitem(fingerprints_module._RULES, 2, lambda *_: second)  # type: ignore[misc, arg-type]
-    assert mapping_fingerprint(action()) == second
-    assert is_same(before, Surface.MAPPING, action(), profile())
-    assert is_same(second, Surface.MAPPING, action(), profile())
-    assert not is_same(Digest(before.replace("mapping1", "mapping3")), Surface.MAPPING, action(), profile())

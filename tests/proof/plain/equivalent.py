@@ -38,6 +38,7 @@ EQUIVALENT: Final[tuple[Equivalent, ...]] = (
         "True -> False",
         "pydantic writes a tuple as a list of as many items",
     ),
+    Equivalent("documents", "elif key < before:", "< -> <=", "equal keys have been taken by the branch above"),
     Equivalent(
         "identity",
         "texts = [(part, _WRITERS[part](item)) for part, item in zip(parts, value, strict=True)]",
