@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,11 @@ from surfaces import adoptions, certificates, decisions, keeping, mappings, slot
 from surfaces.conftest import Shop
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+
+
+#: What a shell does behind a call.
+SHELL = frozenset({"|", "||", "&&", ">"})
+CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def section(title: str) -> str:
@@ -63,6 +70,36 @@ def test_every_command_answers_in_json_and_has_examples(name: str) -> None:
     assert command.help
     if name not in {"pushlink init", "pushlink pack check", "pushlink pack schema", "pushlink pack test"}:
         assert "--config" in options
+
+
+def calls(text: str) -> list[list[str]]:
+    """The calls of pushlink in lines of a shell, in words and without what the shell does with their output."""
+    found = []
+    for line in text.splitlines():
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        begins = [index for index, word in enumerate(words) if word == "pushlink"]
+        for begin, end in itertools.pairwise([*begins, len(words)]):
+            found.append(list(itertools.takewhile(lambda word: word not in SHELL, words[begin:end])))
+    return found
+
+
+def left_over(call: list[str]) -> list[str]:
+    """Parse a call as the command line does, and answer with the words that its command did not take."""
+    name = next((" ".join(call[:size]) for size in (4, 3, 2) if " ".join(call[:size]) in commands()), "")
+    with commands()[name].make_context(name, call[len(name.split()) :]) as context:
+        return context.args
+
+
+@pytest.mark.parametrize("call", calls("\n".join(command.epilog for command in commands().values())), ids=" ".join)
+def test_the_example_of_a_help_is_a_call_that_its_command_takes(call: list[str]) -> None:
+    """Every argument is there, every option is one of the command's, and every value is one that it may have."""
+    assert left_over(call) == []
+
+
+@pytest.mark.parametrize("call", calls("\n".join(CONSOLE.findall(PAGE))), ids=" ".join)
+def test_what_the_page_types_is_a_call(call: list[str]) -> None:
+    """The same of the page's own lines."""
+    assert left_over(call) == []
 
 
 def test_the_page_has_the_exit_codes() -> None:
