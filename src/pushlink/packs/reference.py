@@ -360,7 +360,8 @@ MEANINGS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "source": "`link_version`: the version of the last answer. `fresh_get`: one that is read before each send.",
         "fetch": "How the current version is read.",
         "grows": "Whether versions are whole numbers that only grow. Then an older one than the link's is never sent.",
-        "on_fail": "What else says that the precondition did not hold, beside 412 and 428. One of them is enough.",
+        "on_fail": "What else says that the precondition did not hold, beside 412 and, where a version was sent, 428. "
+        "One of them is enough.",
         "refetch_once": "Whether a failed update is tried once more with a version that is read then. Otherwise the "
         "link is suspended.",
     },

@@ -122,7 +122,7 @@ class UpdatePrecondition(Contract):
     source: Literal["link_version", "fresh_get"] = "link_version"
     fetch: Fetch = Fetch()
     grows: bool = False  # versions are whole numbers that only grow
-    on_fail: tuple[Criterion, ...] = ()  # beside 412 and 428, what says that the precondition did not hold
+    on_fail: tuple[Criterion, ...] = ()  # beside 412 (and 428 for a version): what says that it did not hold
     refetch_once: bool = False
 
 
