@@ -113,6 +113,12 @@ class Family(Stage):
             answers = self.runtime.save_many(conn, list(records), user=USER)
         return [outcome for [outcome] in answers]
 
+    def keep_child_first(self) -> None:
+        """Place 1 refers to place 2 and is saved before it: its create waits, and the one of its parent is due."""
+        self.write("Place", 2)
+        self.keep("Place", 1, name="child", parent_id=2)
+        self.keep("Place", 2)
+
     def erase(self, source_object: str, record_id: int) -> None:
         """Delete a record behind everybody's back."""
         table = TABLES[source_object]

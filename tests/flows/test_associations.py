@@ -171,9 +171,7 @@ def test_what_nobody_told_is_found_by_looking_again(places: Family) -> None:
 @pytest.mark.rule("DL-15", "DL-17")
 def test_a_parent_that_is_finalized_while_its_child_is_judged_wakes_it_all_the_same(places: Family) -> None:
     """The claim saw the parent at work; its link is there before the hold is written, and the hold ends at once."""
-    places.write("Place", 2)
-    places.keep("Place", 1, name="child", parent_id=2)
-    places.keep("Place", 2)
+    places.keep_child_first()
     [parent] = places.claim()
     decide(places, Verb.UNHOLD, places.of("Place", 1))
     [child] = places.claim()

@@ -38,9 +38,7 @@ def test_another_save_of_a_deferred_child_leaves_it_to_the_worker(places: Family
 def test_with_the_general_worker_off_the_narrow_one_finishes_children_of_inline_parents(places: Family) -> None:
     """The request path pushes the parent inline; the narrow worker takes the child, and nothing that is configured."""
     places.only_narrow()
-    places.write("Place", 2)
-    places.keep("Place", 1, name="child", parent_id=2)
-    places.keep("Place", 2)
+    places.keep_child_first()
     assert (places.drain(), places.sends) == (0, 0)
     places.runtime.push("Place", 2)
     assert places.sends == 1
@@ -53,10 +51,8 @@ def test_with_the_general_worker_off_the_narrow_one_finishes_children_of_inline_
 
 @pytest.mark.rule("DL-04")
 def test_a_deferred_create_that_may_have_been_sent_is_never_replayed(places: Family) -> None:
-    places.write("Place", 2)
-    places.keep("Place", 1, name="child", parent_id=2)
-    places.keep("Place", 2)
-    places.run(places.claim())
+    places.keep_child_first()
+    places.run(places.claim())  # the parent
     [claimed] = places.claim()
     places.paused_of(claimed).to_send().flow.close()
     places.clock_forward()
@@ -66,10 +62,8 @@ def test_a_deferred_create_that_may_have_been_sent_is_never_replayed(places: Fam
 
 @pytest.mark.rule("DL-04", "DL-15")
 def test_a_dead_claim_before_the_checkpoint_completes_again(places: Family) -> None:
-    places.write("Place", 2)
-    places.keep("Place", 1, name="child", parent_id=2)
-    places.keep("Place", 2)
-    places.run(places.claim())
+    places.keep_child_first()
+    places.run(places.claim())  # the parent
     places.claim()
     places.clock_forward()
     places.drain()
@@ -79,10 +73,8 @@ def test_a_dead_claim_before_the_checkpoint_completes_again(places: Family) -> N
 @pytest.mark.rule("DL-15", "D-05")
 def test_a_completed_request_that_was_not_applied_is_sent_again_as_it_was_frozen(places: Family) -> None:
     """The complete body is the second freeze; the retry has the same bytes and the same key."""
-    places.write("Place", 2)
-    places.keep("Place", 1, name="child", parent_id=2)
-    places.keep("Place", 2)
-    places.run(places.claim())
+    places.keep_child_first()
+    places.run(places.claim())  # the parent
     places.remote.script.next(verbs.refuse_connection())
     places.drain()
     places.clock_forward()

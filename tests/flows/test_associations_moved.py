@@ -20,10 +20,8 @@ def retire(places: Family, record_id: int) -> None:
 @pytest.mark.rule("D-31", "D-21", "DL-15")
 def test_a_target_retired_between_freeze_and_checkpoint_sends_nothing(places: Family) -> None:
     """The checkpoint looks at the target again, under a lock; the attempt is given back and then held."""
-    places.write("Place", 2)
-    places.keep("Place", 1, name="child", parent_id=2)
-    places.keep("Place", 2)
-    places.run(places.claim())
+    places.keep_child_first()
+    places.run(places.claim())  # the parent
     [claimed] = places.claim()
     flow = places.paused_of(claimed)
     retire(places, 2)
@@ -39,10 +37,8 @@ def test_a_target_retired_between_freeze_and_checkpoint_sends_nothing(places: Fa
 @pytest.mark.rule("D-21", "DL-15")
 def test_a_target_relocated_between_freeze_and_checkpoint_is_frozen_anew(places: Family) -> None:
     """Same link, another remote id: what is sent names the new one."""
-    places.write("Place", 2)
-    places.keep("Place", 1, name="child", parent_id=2)
-    places.keep("Place", 2)
-    places.run(places.claim())
+    places.keep_child_first()
+    places.run(places.claim())  # the parent
     [claimed] = places.claim()
     flow = places.paused_of(claimed)
     decide(places, Verb.RELOCATE, places.linked_to("Place", 2), argument="4711")
