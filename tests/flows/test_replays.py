@@ -205,17 +205,23 @@ def test_the_lifetime_is_over_before_the_repeat_is_claimed(make_stage: MakeStage
     assert (len(sent_creates(stage)), creates(stage)) == (1, 1)
 
 
-@pytest.mark.rule("D-07", "AT-07")
-def test_the_lifetime_is_checked_again_in_the_checkpoint_by_the_clock_of_the_database(make_stage: MakeStage) -> None:
-    """A repeat that was claimed in time and comes to its checkpoint a moment too late is not sent."""
+def nearly_over(make_stage: MakeStage, *, left_s: float) -> Stage:
+    """A create whose answer was lost, so long ago that its key may be repeated for `left_s` seconds only."""
     stage = staged(make_stage, "key")
     stage.remote.script.next(verbs.store_then_close(), when=creating)
     stage.save(1, **ADA)
     stage.run(stage.claim())
-    usable = dt.timedelta(hours=1) - dt.timedelta(minutes=1) - dt.timedelta(seconds=30)
+    usable = dt.timedelta(hours=1) - dt.timedelta(minutes=1) - dt.timedelta(seconds=30)  # its margin and one whole call
     start = stage.attempt()["first_io_at"]
     with stage.engine.begin() as conn:
-        stage.fixed.advance(seconds=(start + usable - stage.clock.now(conn)).total_seconds() - 10)
+        stage.fixed.advance(seconds=(start + usable - stage.clock.now(conn)).total_seconds() - left_s)
+    return stage
+
+
+@pytest.mark.rule("D-07", "AT-07")
+def test_the_lifetime_is_checked_again_in_the_checkpoint_by_the_clock_of_the_database(make_stage: MakeStage) -> None:
+    """A repeat that was claimed in time and comes to its checkpoint a moment too late is not sent."""
+    stage = nearly_over(make_stage, left_s=10)
     repeat = stage.paused()
     stage.clock_forward(seconds=10)  # exactly the end: not before it any more
     answer = repeat.step()
@@ -229,14 +235,7 @@ def test_the_lifetime_is_checked_again_in_the_checkpoint_by_the_clock_of_the_dat
 
 def test_a_moment_earlier_the_same_repeat_is_sent(make_stage: MakeStage) -> None:
     """The end of the lifetime is where it is said to be."""
-    stage = staged(make_stage, "key")
-    stage.remote.script.next(verbs.store_then_close(), when=creating)
-    stage.save(1, **ADA)
-    stage.run(stage.claim())
-    usable = dt.timedelta(hours=1) - dt.timedelta(minutes=1) - dt.timedelta(seconds=30)
-    start = stage.attempt()["first_io_at"]
-    with stage.engine.begin() as conn:
-        stage.fixed.advance(seconds=(start + usable - stage.clock.now(conn)).total_seconds() - 0.001)
+    stage = nearly_over(make_stage, left_s=0.001)
     stage.drain()
     assert (stage.attempt()["status"], creates(stage)) == ("finalized", 1)
 
