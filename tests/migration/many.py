@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +62,18 @@ def copies(engine: sa.Engine, link: dict[str, Any], count: int) -> list[LinkKey]
     return sorted(keys)
 
 
-def main() -> None:
+def apply_each(read: Callable[[str], Any], apply: Callable[..., Any]) -> None:
     """Apply manifests: `url batch manifest...`; says when it begins, after each batch, and how each one ended."""
     url, batch, *manifests = sys.argv[1:]
     batches.SIZE = int(batch)  # type: ignore[misc]
     signal.alarm(120)
     engine = create_engine(url)
     for path in manifests:
-        manifest = read_manifest(Path(path).read_text(encoding="utf-8"))
+        manifest = read(Path(path).read_text(encoding="utf-8"))
         sys.stdout.write("begun\n")
         sys.stdout.flush()
         try:
-            done = revalidate.apply(engine, manifest, actor="child", now=_now, on_progress=_tell)
+            done = apply(engine, manifest, actor="child", now=_now, on_progress=_tell)
         except PushlinkError as error:
             sys.stdout.write(f"refused {error.code.value}\n")
         else:
@@ -91,4 +92,4 @@ def _tell(done: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    apply_each(read_manifest, revalidate.apply)
