@@ -98,9 +98,14 @@ def test_a_planted_survivor_is_reported_and_a_killed_one_is_not(tmp_path: Path) 
     (tmp_path / "planted" / "__init__.py").write_text("")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_near.py").write_text(TESTS)
-    far = "from planted.rules import is_old\ndef test_far():\n    assert {}is_old(4, 4)\n"
-    (tmp_path / "test_idle.py").write_text(far.format("4 == 4 or "))
-    (tmp_path / "test_keen.py").write_text(far.format("not "))
+    far = "from planted.rules import is_old\ndef test_far():\n    assert is_old(4, 4) in {}\n"
+    for place in ("idle/other", "idle/two"):  # a fixture of all tests is set up with those of another directory
+        (tmp_path / place).mkdir(parents=True)
+    for name in ("first", "second"):
+        shared = f"def test_{name}(tmp_path_factory):\n    assert tmp_path_factory\n"
+        (tmp_path / "idle" / "other" / f"test_{name}.py").write_text(shared)
+    (tmp_path / "idle" / "two" / "test_idle.py").write_text(far.format("(False, True)"))
+    (tmp_path / "test_keen.py").write_text(far.format("(False,)"))
     paths = os.pathsep.join([str(tmp_path), str(ROOT / "tests"), str(ROOT / "src")])
 
     def survivors(far: str) -> set[tuple[str, str]]:
@@ -112,7 +117,7 @@ def test_a_planted_survivor_is_reported_and_a_killed_one_is_not(tmp_path: Path) 
         assert len(entries) == len(changes_of(tmp_path / "planted" / "rules.py"))
         return {(entry.change, entry.text) for entry in entries if entry.killed_by is None}
 
-    assert survivors("test_idle.py") == SURVIVORS
+    assert survivors("idle") == SURVIVORS
     assert survivors("test_keen.py") == SURVIVORS - {("> -> >=", "return age > limit")}
 
 

@@ -159,6 +159,11 @@ class Session:
         reports = runtestprotocol(self.items[number], log=False, nextitem=after)
         return not any(report.failed for report in reports)
 
+    def _leave_for(self, number: int) -> None:
+        """Tear down what was set up for tests of other directories: pytest refuses a test on top of it."""
+        item = self.items[number]
+        item.session._setupstate.teardown_exact(item)
+
     def known(self) -> Known:
         """What a process needs to know that cannot see this one."""
         files: defaultdict[str, set[str]] = defaultdict(set)
@@ -197,6 +202,7 @@ class Session:
                 function.__code__ = new
             for cache in _caches(self._place.package):
                 cache.cache_clear()
+            self._leave_for(tests[0])
             for number, following in zip(tests, [*tests[1:], None], strict=True):
                 if not self._passes(number, following):
                     return str(number).encode()
